@@ -1,0 +1,284 @@
+//! Options: plain data, nested by room, printed to text and parsed back.
+//!
+//! [`Options`] belong to the store, [`KeyspaceOptions`] to one keyspace. Both are TOML: unknown names are refused, and
+//! [`Options::validate`] lists every problem at once. The text of a keyspace's options is kept in the manifest, so that they
+//! can be read back from the store.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+
+/// Options of a store.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Options {
+    /// Create the store if the folder holds none. Default true.
+    pub create_if_missing: bool,
+    /// Fail if the folder holds a store. Default false.
+    pub error_if_exists: bool,
+    /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 192 MiB. When it
+    /// is used up, the largest memtable is flushed; when nothing can be flushed, writers wait.
+    pub write_memory_bytes: u64,
+    /// Bytes of the block cache, pinned filters and indexes included. Default 64 MiB.
+    pub cache_bytes: u64,
+    /// File descriptors that SSTs may take for reading. Default 1000. The least used table is closed and reopened on demand. A
+    /// merge takes one more for each run that it reads, and one for its output.
+    pub max_open_files: u32,
+    /// Background threads that merge. Default 2. Flushes and the log have one thread of their own each.
+    pub compaction_threads: u32,
+    /// Unix niceness of the merging threads. Default 10: foreground work first.
+    pub compaction_nice: u8,
+    /// Bandwidth of flushes and merges together, in bytes a second. Default 0: unlimited.
+    pub rate_limit_bytes_per_s: u64,
+    /// The log.
+    pub log: LogOptions,
+    /// Direct I/O.
+    pub direct: DirectOptions,
+    /// What recovery does with a damaged log. Default [`Recovery::Strict`].
+    pub recovery: Recovery,
+    /// The options of the keyspace `default`, and of a keyspace that is created without any.
+    pub keyspace: KeyspaceOptions,
+}
+
+/// Options of the write-ahead log.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LogOptions {
+    /// Size of a log segment. Default 16 MiB: two or three are mapped at a time, and count as
+    /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size.
+    pub segment_bytes: u64,
+    /// When the segments that are kept exceed this, the memtables that hold on to the oldest one are flushed. Default 256 MiB.
+    pub max_bytes: u64,
+}
+
+/// Where the page cache is bypassed.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct DirectOptions {
+    /// Users' reads. Default false.
+    pub reads: bool,
+    /// The files that flushes write. Default false.
+    pub flushes: bool,
+    /// The files that merges read and write. Default false.
+    pub compactions: bool,
+}
+
+/// What recovery does with a damaged log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recovery {
+    /// A torn tail ends recovery quietly; damage below what is known to be synced is an error.
+    #[default]
+    Strict,
+    /// Damage ends recovery wherever it is: what comes before it is kept, what comes after is lost.
+    Salvage,
+}
+
+/// How values of a level are compressed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Compression {
+    /// Not at all.
+    #[default]
+    None,
+    /// LZ4: fast.
+    Lz4,
+    /// Zstandard, level 1: smaller.
+    Zstd,
+}
+
+/// Which structure holds the newest records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum MemtableKind {
+    /// A B+-tree of wide nodes on huge pages: the fastest on every workload measured (docs/design/0002).
+    #[default]
+    Tree,
+    /// A vector that is sorted when it is read: for loads in nearly ascending order that are not read meanwhile.
+    SortedVector,
+}
+
+/// Options of a keyspace.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct KeyspaceOptions {
+    /// A memtable of this size is flushed. Default 64 MiB.
+    pub memtable_bytes: u64,
+    /// Its structure. Default `tree`.
+    pub memtable: MemtableKind,
+    /// The compaction strategy: a name that `siltstone strategies` lists, or the text of a strategy file. Default
+    /// `one-leveling`.
+    pub strategy: String,
+    /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy. Default 0.
+    pub size_ratio: u32,
+    /// Capacity of the first level below L0, in bytes. Default 0: as much as L0 may hold.
+    pub level1_bytes: u64,
+    /// A merge starts a new output file at this size. Default 64 MiB.
+    pub file_bytes: u64,
+    /// Size of a data block (page) before compression. Default 4096.
+    pub block_bytes: u32,
+    /// Filter bits per key; 0 for no filter. Default 10.
+    pub filter_bits_per_key: f64,
+    /// Compression by level; the last one holds for all deeper levels. Default `["none"]`.
+    pub compression: Vec<Compression>,
+    /// Sorted runs in all levels together at which writers stop; 0 lets the layout decide (twice what it expects, luo19
+    /// section 4.2). Default 0.
+    pub max_runs: u32,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            write_memory_bytes: 192 << 20,
+            cache_bytes: 64 << 20,
+            max_open_files: 1000,
+            compaction_threads: 2,
+            compaction_nice: 10,
+            rate_limit_bytes_per_s: 0,
+            log: LogOptions::default(),
+            direct: DirectOptions::default(),
+            recovery: Recovery::Strict,
+            keyspace: KeyspaceOptions::default(),
+        }
+    }
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { segment_bytes: 16 << 20, max_bytes: 256 << 20 }
+    }
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions {
+            memtable_bytes: 64 << 20,
+            memtable: MemtableKind::Tree,
+            strategy: "one-leveling".to_owned(),
+            size_ratio: 0,
+            level1_bytes: 0,
+            file_bytes: 64 << 20,
+            block_bytes: 4096,
+            filter_bits_per_key: 10.0,
+            compression: vec![Compression::None],
+            max_runs: 0,
+        }
+    }
+}
+
+impl KeyspaceOptions {
+    /// The compression of files at `level`.
+    pub fn compression_at(&self, level: u8) -> Compression {
+        let last = self.compression.len().saturating_sub(1);
+        self.compression.get(usize::from(level).min(last)).copied().unwrap_or_default()
+    }
+
+    fn problems(&self, problems: &mut Vec<String>) {
+        let mut check = |holds: bool, what: &str| {
+            if !holds {
+                problems.push(what.to_owned());
+            }
+        };
+        check(self.memtable_bytes >= 1 << 10, "memtable_bytes: at least 1024");
+        check(self.file_bytes >= 256, "file_bytes: at least 256");
+        check((64..=16 << 20).contains(&self.block_bytes), "block_bytes: from 64 to 16777216");
+        check(
+            self.filter_bits_per_key >= 0.0 && self.filter_bits_per_key <= 64.0,
+            "filter_bits_per_key: from 0 (no filter) to 64",
+        );
+        check(self.size_ratio != 1 && self.size_ratio <= 1000, "size_ratio: 0 (the strategy's own) or from 2 to 1000");
+        check(!self.compression.is_empty(), "compression: at least one entry, the last holds for all deeper levels");
+        check(self.compression.len() <= 32, "compression: at most 32 entries");
+        #[cfg(not(feature = "zstd"))]
+        check(!self.compression.contains(&Compression::Zstd), "compression: this build has no zstd (feature \"zstd\")");
+    }
+
+    /// Checks everything that can be checked without a store.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, listing every problem.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = Vec::new();
+        self.problems(&mut problems);
+        fail_on(&problems)
+    }
+
+    /// The options as TOML; [`from_text`](Self::from_text) reads it back.
+    pub fn to_text(&self) -> String {
+        toml::to_string(self).expect("plain data always serializes")
+    }
+
+    /// Reads what [`to_text`](Self::to_text) wrote, or a part of it.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the line, for an unknown name or a wrong value.
+    pub fn from_text(text: &str) -> Result<KeyspaceOptions> {
+        let options: KeyspaceOptions = toml::from_str(text).map_err(|e| Error::invalid(format!("options: {e}")))?;
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+impl Options {
+    /// Checks everything that can be checked without a store.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, listing every problem.
+    pub fn validate(&self) -> Result<()> {
+        let mut problems = Vec::new();
+        let mut check = |holds: bool, what: &str| {
+            if !holds {
+                problems.push(what.to_owned());
+            }
+        };
+        check(self.write_memory_bytes >= 4 << 10, "write_memory_bytes: at least 4096");
+        check(self.max_open_files >= 8, "max_open_files: at least 8");
+        check((1..=64).contains(&self.compaction_threads), "compaction_threads: from 1 to 64");
+        check(self.compaction_nice <= 19, "compaction_nice: from 0 to 19");
+        check(self.log.segment_bytes >= 8 << 10, "log.segment_bytes: at least 8192");
+        check(self.log.max_bytes >= self.log.segment_bytes, "log.max_bytes: at least log.segment_bytes");
+        self.keyspace.problems(&mut problems);
+        fail_on(&problems)
+    }
+
+    /// The options as TOML; [`from_text`](Self::from_text) reads it back.
+    pub fn to_text(&self) -> String {
+        toml::to_string(self).expect("plain data always serializes")
+    }
+
+    /// Reads what [`to_text`](Self::to_text) wrote, or a part of it; what is not named keeps its default.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the line, for an unknown name or a wrong value.
+    pub fn from_text(text: &str) -> Result<Options> {
+        let options: Options = toml::from_str(text).map_err(|e| Error::invalid(format!("options: {e}")))?;
+        options.validate()?;
+        Ok(options)
+    }
+}
+
+fn fail_on(problems: &[String]) -> Result<()> {
+    if problems.is_empty() { Ok(()) } else { Err(Error::invalid(format!("options: {}", problems.join("; ")))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_print_and_parse_back() {
+        let mut options = Options { cache_bytes: 7 << 20, ..Options::default() };
+        options.keyspace.compression = vec![Compression::None, Compression::Lz4];
+        options.keyspace.filter_bits_per_key = 7.5;
+        assert_eq!(Options::from_text(&options.to_text()).unwrap(), options);
+    }
+
+    #[test]
+    fn every_problem_is_listed_and_unknown_names_are_refused() {
+        let text = Options::from_text("max_open_files = 1\n[keyspace]\nblock_bytes = 1\n").unwrap_err().to_string();
+        assert!(text.contains("max_open_files") && text.contains("block_bytes"), "{text}");
+        assert!(Options::from_text("memtabel = 1\n").unwrap_err().to_string().contains("memtabel"));
+    }
+}
