@@ -1,0 +1,161 @@
+//! Memory from the operating system: mapped log segments, and huge pages for memtables and the block cache.
+//!
+//! The only unsafe code of `io`. Two owners of mappings, each unmapped when dropped:
+//!
+//! - [`Map`]: a log segment, shared with its file, so what is stored survives the death of the process without a system call
+//!   per write. It is populated when it is made: the writer meets no page fault.
+//! - [`HugePages`]: anonymous memory in 2 MiB pages where the system grants them. A tree walk misses the TLB at nearly every
+//!   step with 4 KiB pages; that was measured to cost more than a tenth of all lookups in memory.
+//!
+//! A mapped file must not be shortened while it is mapped: a store beyond its end kills the process. Segments are allocated in
+//! full before they are mapped, and only their owner, who holds the store's lock, removes them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::num::{to_u64, to_usize};
+
+/// A shared, writable memory map of a whole file.
+#[derive(Debug)]
+pub(super) struct Map {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Map` owns its mapping alone, like a `Box<[u8]>`; it can be sent to and shared with other threads.
+unsafe impl Send for Map {}
+// SAFETY: as above: shared references give no access to the bytes at all.
+unsafe impl Sync for Map {}
+
+impl Map {
+    /// Maps the first `bytes` bytes of `file`, which must be that long and stay so.
+    pub(super) fn shared(file: impl AsFd, bytes: u64) -> io::Result<Map> {
+        if bytes == 0 {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a log segment cannot be empty"));
+        }
+        let len = to_usize(bytes);
+        // SAFETY: no address is asked for, so no mapping of anyone else is replaced.
+        let start = unsafe {
+            rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
+        }?;
+        let start = NonNull::new(start.cast()).ok_or_else(no_address)?;
+        let map = Map { start, len };
+        // Faults are taken now and in one go. Kernels before 5.14 refuse; then they come one by one, at the first stores.
+        // SAFETY: the range is the mapping just made; populating changes no byte.
+        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
+        Ok(map)
+    }
+
+    /// Its bytes.
+    #[inline]
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: the mapping is `len` bytes long, readable and writable until `drop`, and this borrow is exclusive. No other
+        // process writes the file: the store's lock keeps them out.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+}
+
+impl Drop for Map {
+    fn drop(&mut self) {
+        // SAFETY: made by `mmap` with this length, and no borrow outlives `self`. It cannot fail for such a range.
+        let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
+    }
+}
+
+/// The size of a huge page.
+pub(crate) const HUGE_PAGE_BYTES: u64 = 2 << 20;
+
+/// Zeroed memory in huge pages, as far as the system grants them. Pages are taken when first touched.
+///
+/// It hands out a pointer only: who shares it, and how, is the owner's to prove.
+#[derive(Debug)]
+pub(crate) struct HugePages {
+    mapping: NonNull<u8>,
+    mapped: usize,
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: it owns its mapping alone and gives out nothing but a raw pointer.
+unsafe impl Send for HugePages {}
+// SAFETY: as above.
+unsafe impl Sync for HugePages {}
+
+impl HugePages {
+    /// At least `bytes` bytes, rounded up to whole huge pages and aligned to them.
+    ///
+    /// # Errors
+    /// If there is no address space. A system without huge pages gives ordinary ones instead.
+    pub(crate) fn new(bytes: u64) -> io::Result<HugePages> {
+        let len = bytes.max(1).checked_next_multiple_of(HUGE_PAGE_BYTES);
+        // One page more, so that an aligned start is inside. What is never touched costs nothing.
+        let mapped = len.and_then(|len| len.checked_add(HUGE_PAGE_BYTES));
+        let (Some(len), Some(mapped)) = (len, mapped) else {
+            return Err(io::Error::new(io::ErrorKind::OutOfMemory, "more memory than there are addresses"));
+        };
+        let (len, mapped) = (to_usize(len), to_usize(mapped));
+        // NORESERVE: overcommit accounting would refuse large arenas of which little is touched.
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: no address is asked for, so no mapping of anyone else is replaced.
+        let mapping = unsafe {
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), mapped, ProtFlags::READ | ProtFlags::WRITE, flags)
+        }?;
+        let mapping = NonNull::new(mapping.cast::<u8>()).ok_or_else(no_address)?;
+        let skip = mapping.align_offset(to_usize(HUGE_PAGE_BYTES));
+        // SAFETY: `skip` is less than one huge page and the mapping is one huge page longer than `len`, so `start` and the
+        // `len` bytes behind it lie inside.
+        let start = unsafe { mapping.add(skip) };
+        // SAFETY: the range lies inside the mapping; the advice changes no byte. Without huge pages the advice fails, and
+        // nothing is lost but speed.
+        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
+        Ok(HugePages { mapping, mapped, start, len })
+    }
+
+    /// The first byte; aligned to a huge page. Valid for [`len`](HugePages::len) bytes until `self` is dropped.
+    #[inline]
+    pub(crate) fn as_ptr(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    /// Bytes at [`as_ptr`](HugePages::as_ptr).
+    #[inline]
+    pub(crate) fn len(&self) -> u64 {
+        to_u64(self.len)
+    }
+}
+
+impl Drop for HugePages {
+    fn drop(&mut self) {
+        // SAFETY: made by `mmap_anonymous` with this length; the owner has given up its pointers into it.
+        let _ = unsafe { rustix::mm::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+    }
+}
+
+fn no_address() -> io::Error {
+    io::Error::new(io::ErrorKind::OutOfMemory, "mmap gave no address")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn huge_pages_are_aligned_zeroed_and_writable_to_the_last_byte() {
+        for bytes in [0, 1, HUGE_PAGE_BYTES, HUGE_PAGE_BYTES + 1] {
+            let pages = HugePages::new(bytes).unwrap();
+            assert!(pages.len() >= bytes && pages.len().is_multiple_of(HUGE_PAGE_BYTES) && pages.len() > 0);
+            assert_eq!(pages.as_ptr().align_offset(to_usize(HUGE_PAGE_BYTES)), 0);
+            // SAFETY: the last of `len` valid bytes, and nobody else has the pointer.
+            unsafe {
+                let last = pages.as_ptr().add(to_usize(pages.len()) - 1);
+                assert_eq!(*last, 0);
+                *last = 7;
+                assert_eq!(*last, 7);
+            }
+        }
+        assert!(HugePages::new(u64::MAX).is_err());
+    }
+}

@@ -1,0 +1,486 @@
+//! What lies on a simulated disk, twice: as a running process sees it, and as it is durable.
+//!
+//! A file ([`Inode`]) has its content and its durable content, which share their chunks, and the list of writes between the two.
+//! Names likewise: a tree, a durable tree, and the changes between them. Mutations are numbered; a crash may keep those below a
+//! number, or any subset of those that no sync covers (`crash.rs`).
+//!
+//! Writes to new bytes (appends, log records) need no copy of anything: what was there before is zeros or nothing. Only a write
+//! over bytes that were not synced yet keeps them, so that it can be taken back alone.
+
+use std::collections::BTreeMap;
+use std::io::{self, ErrorKind};
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::content::Content;
+use super::faults::Effect;
+use crate::num::to_u64;
+
+/// Folders, and the names in each.
+pub(super) type Tree = BTreeMap<PathBuf, BTreeMap<String, Node>>;
+
+/// What a name stands for.
+#[derive(Clone)]
+pub(super) enum Node {
+    Dir,
+    File(Arc<Inode>),
+}
+
+/// A file, whatever its names.
+pub(super) struct Inode {
+    pub(super) id: u64,
+    pub(super) file: Mutex<FileState>,
+}
+
+#[derive(Clone, Default)]
+pub(super) struct FileState {
+    pub(super) data: Content,
+    pub(super) durable: Content,
+    /// Writes that no sync has covered, in order.
+    pub(super) pending: Vec<Write>,
+    /// Writes that a failed sync has marked as clean: no sync will cover them.
+    pub(super) limbo: Vec<Write>,
+    /// No pending or limbo write ends beyond this.
+    pending_end: u64,
+    pub(super) links: u32,
+    pub(super) open: u32,
+}
+
+/// A write that is not durable.
+#[derive(Clone)]
+pub(super) struct Write {
+    /// The number of the mutation.
+    pub(super) op: u64,
+    pub(super) offset: u64,
+    pub(super) len: u64,
+    /// The file's length before.
+    len_before: u64,
+    /// The bytes before, if they were not durable either.
+    before: Option<Box<[u8]>>,
+}
+
+impl Write {
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.len
+    }
+}
+
+impl FileState {
+    /// A file all of which is durable.
+    pub(super) fn durable(data: Content) -> FileState {
+        FileState { durable: data.clone(), data, ..FileState::default() }
+    }
+
+    /// Writes, and says by how much the file grew.
+    fn write(&mut self, op: u64, offset: u64, data: &[u8]) -> u64 {
+        let len_before = self.data.len();
+        let before = (offset < self.pending_end && !data.is_empty())
+            .then(|| self.data.bytes(offset, to_u64(data.len())).into_boxed_slice());
+        self.data.write(offset, data);
+        let write = Write { op, offset, len: to_u64(data.len()), len_before, before };
+        if write.len > 0 {
+            self.pending_end = self.pending_end.max(write.end());
+        }
+        self.pending.push(write);
+        self.data.len() - len_before
+    }
+
+    fn sync(&mut self) {
+        let start = self.pending.iter().map(|write| write.offset).min().unwrap_or(u64::MAX);
+        let end = self.pending.iter().map(Write::end).max().unwrap_or(0);
+        if self.limbo.is_empty() {
+            self.durable.share(&self.data, start, end);
+            self.pending_end = 0;
+        } else {
+            self.durable.set_len(self.durable.len().max(end));
+            for write in &self.pending {
+                self.durable.copy_within_len(&self.data, write.offset, write.end());
+            }
+        }
+        self.pending.clear();
+    }
+
+    fn sync_failed(&mut self, effect: Effect) {
+        match effect {
+            Effect::Full => self.sync(),
+            Effect::Nothing | Effect::Partial => self.limbo.append(&mut self.pending),
+            Effect::Revert => {
+                self.data = self.durable.clone();
+                self.pending.clear();
+                self.limbo.clear();
+                self.pending_end = 0;
+            }
+        }
+    }
+
+    /// The content as it was before mutation `cut`, with everything that was synced since.
+    pub(super) fn before(&self, cut: u64) -> Content {
+        let kept = self.pending.partition_point(|write| write.op < cut);
+        let (mut content, undone) = (self.data.clone(), &self.pending[kept..]);
+        for write in undone.iter().rev() {
+            match &write.before {
+                Some(before) => content.write(write.offset, before),
+                None => content.copy_within_len(&self.durable, write.offset, write.end()),
+            }
+        }
+        if let Some(first) = undone.first() {
+            content.set_len(first.len_before.max(self.durable.len()));
+        }
+        for write in &self.limbo {
+            content.copy_within_len(&self.durable, write.offset, write.end());
+        }
+        content
+    }
+
+    /// Writes to the disk at once: damage, or a test's own files.
+    pub(super) fn damage(&mut self, change: impl Fn(&mut Content)) {
+        change(&mut self.data);
+        change(&mut self.durable);
+        self.pending.clear();
+        self.limbo.clear();
+        self.pending_end = 0;
+    }
+}
+
+impl Inode {
+    pub(super) fn new(id: u64, file: FileState) -> Arc<Inode> {
+        Arc::new(Inode { id, file: Mutex::new(file) })
+    }
+}
+
+/// A change of names that is not durable.
+#[derive(Clone)]
+pub(super) struct NameChange {
+    pub(super) op: u64,
+    pub(super) change: Change,
+}
+
+#[derive(Clone)]
+pub(super) enum Change {
+    Link { at: Name, node: Node },
+    Unlink { at: Name },
+    Rename { from: Name, to: Name, file: Arc<Inode> },
+}
+
+/// A name in a folder.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Name {
+    pub(super) dir: PathBuf,
+    pub(super) name: String,
+}
+
+impl Name {
+    pub(super) fn path(&self) -> PathBuf {
+        self.dir.join(&self.name)
+    }
+}
+
+impl Change {
+    fn touches(&self, dir: &Path) -> bool {
+        match self {
+            Change::Link { at, .. } | Change::Unlink { at } => at.dir == dir,
+            Change::Rename { from, to, .. } => from.dir == dir || to.dir == dir,
+        }
+    }
+
+    pub(super) fn apply(&self, tree: &mut Tree) {
+        let mut link = |at: &Name, node: &Node| {
+            if matches!(node, Node::Dir) {
+                tree.entry(at.path()).or_default();
+            }
+            tree.entry(at.dir.clone()).or_default().insert(at.name.clone(), node.clone());
+        };
+        match self {
+            Change::Link { at, node } => link(at, node),
+            Change::Rename { from, to, file } => {
+                link(to, &Node::File(file.clone()));
+                let names = tree.entry(from.dir.clone()).or_default();
+                if matches!(names.get(&from.name), Some(Node::File(old)) if old.id == file.id) {
+                    names.remove(&from.name);
+                }
+            }
+            Change::Unlink { at } => {
+                if let Some(names) = tree.get_mut(&at.dir)
+                    && matches!(names.remove(&at.name), Some(Node::Dir))
+                {
+                    tree.remove(&at.path());
+                }
+            }
+        }
+    }
+}
+
+/// A disk.
+pub(super) struct Disk {
+    pub(super) tree: Tree,
+    pub(super) durable: Tree,
+    /// What leads from `durable` to `tree`, in order.
+    pub(super) changes: Vec<NameChange>,
+    pub(super) next_inode: u64,
+    /// Mutations so far.
+    pub(super) ops: u64,
+    pub(super) capacity: Option<u64>,
+    pub(super) used: u64,
+}
+
+impl Disk {
+    /// An empty disk: a root folder, which is durable.
+    pub(super) fn new() -> Disk {
+        let root = Tree::from([(PathBuf::from("/"), BTreeMap::new())]);
+        Disk { tree: root.clone(), durable: root, changes: Vec::new(), next_inode: 1, ops: 0, capacity: None, used: 0 }
+    }
+
+    pub(super) fn node(&self, path: &Path) -> io::Result<Node> {
+        let path = clean(path);
+        if self.tree.contains_key(&path) {
+            return Ok(Node::Dir);
+        }
+        let at = name(&path)?;
+        self.tree.get(&at.dir).and_then(|names| names.get(&at.name)).cloned().ok_or_else(not_found)
+    }
+
+    pub(super) fn file(&self, path: &Path) -> io::Result<Arc<Inode>> {
+        match self.node(path)? {
+            Node::File(inode) => Ok(inode),
+            Node::Dir => Err(ErrorKind::IsADirectory.into()),
+        }
+    }
+
+    /// The folders that must be made for `dir` to be, outermost first.
+    pub(super) fn missing_dirs(&self, dir: &Path) -> io::Result<Vec<PathBuf>> {
+        let dir = clean(dir);
+        let mut missing = Vec::new();
+        for ancestor in dir.ancestors() {
+            match self.node(ancestor) {
+                Ok(Node::Dir) => break,
+                Ok(Node::File(_)) => return Err(ErrorKind::NotADirectory.into()),
+                Err(_) => missing.push(ancestor.to_path_buf()),
+            }
+        }
+        missing.reverse();
+        Ok(missing)
+    }
+
+    pub(super) fn create_dir(&mut self, path: &Path) -> io::Result<()> {
+        let at = self.free_name(path)?;
+        self.change(Change::Link { at, node: Node::Dir });
+        Ok(())
+    }
+
+    /// A new file of `len` zeros.
+    pub(super) fn create(&mut self, path: &Path, len: u64) -> io::Result<Arc<Inode>> {
+        let at = self.free_name(path)?;
+        if len > self.free() {
+            return Err(ErrorKind::StorageFull.into());
+        }
+        let mut file = FileState { links: 1, ..FileState::default() };
+        if len > 0 {
+            // An empty write at the end: growing is a write like others, lost unless synced.
+            self.used += file.write(self.ops, len, &[]);
+        }
+        let inode = Inode::new(self.next_inode, file);
+        self.next_inode += 1;
+        self.change(Change::Link { at, node: Node::File(inode.clone()) });
+        Ok(inode)
+    }
+
+    /// Writes as much of `data` as the disk has room for, and says how much that was.
+    #[inline]
+    pub(super) fn write<'a>(&mut self, inode: &Inode, offset: u64, data: &'a [u8]) -> &'a [u8] {
+        let mut file = inode.file.lock();
+        let growth = (offset + to_u64(data.len())).saturating_sub(file.data.len());
+        let missing = growth.saturating_sub(self.free());
+        let fits = data.len() - usize::try_from(missing).unwrap_or(data.len()).min(data.len());
+        self.used += file.write(self.ops, offset, &data[..fits]);
+        self.ops += 1;
+        &data[..fits]
+    }
+
+    pub(super) fn sync(&mut self, inode: &Inode) {
+        inode.file.lock().sync();
+        self.ops += 1;
+    }
+
+    pub(super) fn sync_failed(&mut self, inode: &Inode, effect: Effect) {
+        let mut file = inode.file.lock();
+        let before = file.data.len();
+        file.sync_failed(effect);
+        self.used -= before - file.data.len();
+        self.ops += 1;
+    }
+
+    pub(super) fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
+        let dir = clean(dir);
+        if !self.tree.contains_key(&dir) {
+            return Err(not_found());
+        }
+        let durable = &mut self.durable;
+        self.changes.retain(|NameChange { change, .. }| {
+            let synced = change.touches(&dir);
+            if synced {
+                change.apply(durable);
+            }
+            !synced
+        });
+        self.ops += 1;
+        Ok(())
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = self.file(from)?;
+        let (from, to) = (name(&clean(from))?, name(&clean(to))?);
+        if !self.tree.contains_key(&to.dir) {
+            return Err(not_found());
+        }
+        let replaced = match self.node(&to.path()) {
+            Ok(Node::Dir) => return Err(ErrorKind::IsADirectory.into()),
+            Ok(Node::File(replaced)) => Some(replaced),
+            Err(_) => None,
+        };
+        if replaced.as_ref().is_some_and(|replaced| replaced.id == file.id) {
+            // Two names of one file: POSIX says that nothing happens.
+            return Ok(());
+        }
+        self.change(Change::Rename { from, to, file });
+        if let Some(replaced) = replaced {
+            self.unlinked(&replaced);
+        }
+        Ok(())
+    }
+
+    pub(super) fn link(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        let file = self.file(from)?;
+        let at = self.free_name(to)?;
+        file.file.lock().links += 1;
+        self.change(Change::Link { at, node: Node::File(file) });
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        let file = self.file(path)?;
+        self.change(Change::Unlink { at: name(&clean(path))? });
+        self.unlinked(&file);
+        Ok(())
+    }
+
+    pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
+        let path = clean(path);
+        match self.tree.get(&path) {
+            Some(names) if names.is_empty() => {}
+            Some(_) => return Err(ErrorKind::DirectoryNotEmpty.into()),
+            None => {
+                return Err(self.node(&path).map_or_else(|error| error, |_| ErrorKind::NotADirectory.into()));
+            }
+        }
+        self.change(Change::Unlink { at: name(&path)? });
+        Ok(())
+    }
+
+    /// A handle was opened.
+    pub(super) fn opened(&mut self, inode: &Inode) {
+        inode.file.lock().open += 1;
+    }
+
+    /// A handle was closed: a file without names goes with its last one.
+    pub(super) fn closed(&mut self, inode: &Inode) {
+        let mut file = inode.file.lock();
+        file.open -= 1;
+        if file.open == 0 && file.links == 0 {
+            self.used = self.used.saturating_sub(file.data.len());
+        }
+    }
+
+    pub(super) fn free(&self) -> u64 {
+        self.capacity.map_or(1 << 50, |capacity| capacity.saturating_sub(self.used))
+    }
+
+    /// Counts afresh what the files take, and how many names each has; nothing is open.
+    pub(super) fn recount(&mut self) {
+        let mut links: BTreeMap<u64, (u32, &Arc<Inode>)> = BTreeMap::new();
+        for node in self.tree.values().flat_map(BTreeMap::values) {
+            if let Node::File(inode) = node {
+                links.entry(inode.id).or_insert((0, inode)).0 += 1;
+            }
+        }
+        self.used = 0;
+        for (links, inode) in links.into_values() {
+            let mut file = inode.file.lock();
+            (file.links, file.open) = (links, 0);
+            self.used += file.data.len();
+        }
+    }
+
+    /// Makes the name durable as it is now, there or gone: for tests that put files there and take them away.
+    pub(super) fn settle(&mut self, path: &Path) {
+        let Ok(at) = name(&clean(path)) else { return };
+        // What was under way with this name is over; a rename to it has still taken the other name away.
+        for NameChange { change, .. } in &mut self.changes {
+            if let Change::Rename { from, to, .. } = change
+                && *to == at
+            {
+                *change = Change::Unlink { at: from.clone() };
+            }
+        }
+        self.changes.retain(|NameChange { change, .. }| match change {
+            Change::Link { at: other, .. } | Change::Unlink { at: other } => *other != at,
+            Change::Rename { .. } => true,
+        });
+        let now = match self.tree.get(&at.dir).and_then(|names| names.get(&at.name)).cloned() {
+            Some(node) => Change::Link { at, node },
+            None => Change::Unlink { at },
+        };
+        now.apply(&mut self.durable);
+    }
+
+    fn change(&mut self, change: Change) {
+        change.apply(&mut self.tree);
+        self.changes.push(NameChange { op: self.ops, change });
+        self.ops += 1;
+    }
+
+    fn unlinked(&mut self, inode: &Inode) {
+        let mut file = inode.file.lock();
+        file.links -= 1;
+        if file.links == 0 && file.open == 0 {
+            self.used = self.used.saturating_sub(file.data.len());
+        }
+    }
+
+    /// `path` as a name that can be given to something new.
+    fn free_name(&self, path: &Path) -> io::Result<Name> {
+        let path = clean(path);
+        let at = name(&path).map_err(|_| io::Error::from(ErrorKind::AlreadyExists))?;
+        match self.node(&at.dir)? {
+            Node::Dir if self.node(&path).is_ok() => Err(ErrorKind::AlreadyExists.into()),
+            Node::Dir => Ok(at),
+            Node::File(_) => Err(ErrorKind::NotADirectory.into()),
+        }
+    }
+}
+
+/// One spelling for each path: absolute, without dots.
+pub(super) fn clean(path: &Path) -> PathBuf {
+    let mut clean = PathBuf::from("/");
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => clean.push(name),
+            Component::ParentDir => drop(clean.pop()),
+            Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
+        }
+    }
+    clean
+}
+
+/// A clean path as a name in its folder; the root has none.
+pub(super) fn name(path: &Path) -> io::Result<Name> {
+    let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
+        return Err(not_found());
+    };
+    Ok(Name { dir: dir.to_path_buf(), name: name.to_string_lossy().into_owned() })
+}
+
+fn not_found() -> io::Error {
+    ErrorKind::NotFound.into()
+}

@@ -1,0 +1,280 @@
+//! Lanes on one thread: the seed chooses which steps next.
+//!
+//! No lock is held during a step, so a step may wake, notify and wait itself. A lane that is in a step is not entered again:
+//! while it waits, the others run.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::super::{Clock, Executor, Lane, LaneId, LaneStep, Rng, Workers};
+use super::SimClock;
+use super::content::mix;
+use crate::error::{Error, ErrorKind, Result};
+use crate::num::{to_u64, to_usize};
+
+/// The steps in one wait after which something must be wrong.
+const WATCHDOG_STEPS: u64 = 1_000_000;
+/// What a step takes, beyond what the device charges: no loop can be busy without time passing.
+const STEP_COST_NS: u64 = 10_000;
+
+/// Runs lanes in virtual time. Cheap to clone: clones are the same executor. A store that is reopened may start it again.
+#[derive(Clone)]
+pub struct SimExecutor {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    clock: Arc<SimClock>,
+    seed: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    rng: Rng,
+    /// Of all stores started, in order. Stopped ones go when no running store's lie behind them.
+    lanes: Vec<SimLane>,
+    steps: u64,
+    step_cost_ns: u64,
+    trace: u64,
+}
+
+struct SimLane {
+    /// `None` once stopped: whatever the step holds on to is let go.
+    step: Option<Arc<dyn Fn() -> LaneStep + Send + Sync>>,
+    name_hash: u64,
+    due: Due,
+    /// In a step now.
+    running: bool,
+    /// Woken while in a step: what the step then says is out of date.
+    woken: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Due {
+    Now,
+    At(u64),
+    Never,
+}
+
+impl SimLane {
+    fn can_run(&self, now_ns: u64) -> bool {
+        let due = match self.due {
+            Due::Now => true,
+            Due::At(at_ns) => at_ns <= now_ns,
+            Due::Never => false,
+        };
+        due && !self.running && self.step.is_some()
+    }
+}
+
+impl SimExecutor {
+    /// An executor without lanes.
+    pub fn new(clock: &Arc<SimClock>, seed: u64) -> SimExecutor {
+        let state = State {
+            rng: Rng::new(seed).split("sim executor"),
+            lanes: Vec::new(),
+            steps: 0,
+            step_cost_ns: STEP_COST_NS,
+            trace: 0,
+        };
+        SimExecutor { shared: Arc::new(Shared { clock: clock.clone(), seed, state: Mutex::new(state) }) }
+    }
+
+    /// One step of one lane that can run. False if none can.
+    pub fn step_random(&self) -> bool {
+        self.shared.step_random()
+    }
+
+    /// Steps until no lane can run at the present time.
+    ///
+    /// # Panics
+    /// After a million steps.
+    pub fn run_until_idle(&self) {
+        let mut steps = 0;
+        while self.shared.step_random() {
+            self.shared.watch(&mut steps, "run_until_idle");
+        }
+    }
+
+    /// Lets `ns` nanoseconds pass, during which the lanes run.
+    ///
+    /// # Panics
+    /// After a million steps.
+    pub fn run_for(&self, ns: u64) {
+        self.shared.run_for(ns);
+    }
+
+    /// Steps so far.
+    pub fn steps(&self) -> u64 {
+        self.shared.state.lock().steps
+    }
+
+    /// A hash over which lane stepped when, and what it said.
+    pub fn trace_hash(&self) -> u64 {
+        self.shared.state.lock().trace
+    }
+
+    /// Sets the virtual time that a step takes beyond what the device charges; 10 µs at first, never 0.
+    pub fn set_step_cost_ns(&self, ns: u64) {
+        self.shared.state.lock().step_cost_ns = ns.max(1);
+    }
+
+    /// The next moment at which a lane that waits wants to go on.
+    pub fn next_deadline(&self) -> Option<u64> {
+        self.shared.next_deadline()
+    }
+}
+
+impl Executor for SimExecutor {
+    fn start(&self, lanes: Vec<Lane>) -> Result<Box<dyn Workers>> {
+        let mut state = self.shared.state.lock();
+        let first = state.lanes.len();
+        state.lanes.extend(lanes.into_iter().map(|lane| SimLane {
+            step: Some(lane.step),
+            name_hash: crate::key::hash(lane.name.as_bytes()),
+            due: Due::Now,
+            running: false,
+            woken: false,
+        }));
+        let lanes = first..state.lanes.len();
+        Ok(Box::new(SimWorkers { shared: self.shared.clone(), lanes, stopped: AtomicBool::new(false) }))
+    }
+}
+
+impl Shared {
+    fn step_random(&self) -> bool {
+        let mut state = self.state.lock();
+        let now_ns = self.clock.mono_ns();
+        let can_run = to_u64(state.lanes.iter().filter(|lane| lane.can_run(now_ns)).count());
+        if can_run == 0 {
+            return false;
+        }
+        let chosen = to_usize(state.rng.below(can_run));
+        let index = state.lanes.iter().enumerate().filter(|(_, lane)| lane.can_run(now_ns)).nth(chosen);
+        let Some(index) = index.map(|(index, _)| index) else {
+            return false;
+        };
+        let lane = &mut state.lanes[index];
+        let Some(step) = lane.step.clone() else {
+            return false;
+        };
+        (lane.running, lane.woken) = (true, false);
+        state.steps += 1;
+        let cost_ns = state.step_cost_ns;
+        drop(state);
+
+        self.clock.advance(cost_ns);
+        let said = step();
+        // If this was the last owner, what it drops may call back.
+        drop(step);
+
+        let mut state = self.state.lock();
+        let now_ns = self.clock.mono_ns();
+        let lane = &mut state.lanes[index];
+        lane.running = false;
+        lane.due = match said {
+            LaneStep::Worked => Due::Now,
+            _ if lane.woken => Due::Now,
+            LaneStep::Idle => Due::Never,
+            LaneStep::IdleFor(time) => Due::At(now_ns.saturating_add(nanos(time))),
+        };
+        let (name, said) = (lane.name_hash, if said == LaneStep::Worked { 1 } else { 0 });
+        state.trace = [name, now_ns, said].into_iter().fold(state.trace, mix);
+        true
+    }
+
+    fn next_deadline(&self) -> Option<u64> {
+        let state = self.state.lock();
+        let waiting = state.lanes.iter().filter(|lane| !lane.running && lane.step.is_some());
+        waiting.filter_map(|lane| if let Due::At(at_ns) = lane.due { Some(at_ns) } else { None }).min()
+    }
+
+    fn run_for(&self, ns: u64) {
+        let end_ns = self.clock.mono_ns().saturating_add(ns);
+        let mut steps = 0;
+        while self.clock.mono_ns() < end_ns {
+            if self.step_random() {
+                self.watch(&mut steps, "sleep");
+            } else {
+                self.clock.advance_to(self.next_deadline().unwrap_or(end_ns).min(end_ns));
+            }
+        }
+    }
+
+    fn watch(&self, steps: &mut u64, what: &str) {
+        *steps += 1;
+        assert!(*steps < WATCHDOG_STEPS, "simulation: {what} took {steps} steps; seed {}", self.seed);
+    }
+}
+
+/// The lanes of one store.
+struct SimWorkers {
+    shared: Arc<Shared>,
+    lanes: std::ops::Range<usize>,
+    /// Once set, `lanes` may be another store's.
+    stopped: AtomicBool,
+}
+
+impl Workers for SimWorkers {
+    fn wake(&self, lane: LaneId) {
+        let mut state = self.shared.state.lock();
+        if self.stopped.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Some(lane) = state.lanes[self.lanes.clone()].get_mut(lane.0) {
+            (lane.due, lane.woken) = (Due::Now, true);
+        }
+    }
+
+    fn notify(&self) {
+        // Waiters ask again after every step.
+    }
+
+    fn wait(&self, done: &mut dyn FnMut() -> bool) -> Result<()> {
+        let mut steps = 0;
+        while !done() {
+            self.shared.watch(&mut steps, "wait");
+            if self.shared.step_random() {
+                continue;
+            }
+            let Some(deadline_ns) = self.shared.next_deadline() else {
+                let what = "simulation: deadlock: a caller waits, no lane can run, and no time will change that";
+                return Err(Error::new(ErrorKind::Io, what));
+            };
+            self.shared.clock.advance_to(deadline_ns);
+        }
+        Ok(())
+    }
+
+    fn sleep(&self, time: Duration) {
+        self.shared.run_for(nanos(time));
+    }
+
+    fn stop(&self) {
+        let mut state = self.shared.state.lock();
+        if self.stopped.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let lanes = &mut state.lanes;
+        let steps: Vec<_> = lanes[self.lanes.clone()].iter_mut().map(|lane| lane.step.take()).collect();
+        while lanes.last().is_some_and(|lane| lane.step.is_none() && !lane.running) {
+            lanes.pop();
+        }
+        // Outside the lock: a step may own the store, whose end may call back.
+        drop(state);
+        drop(steps);
+    }
+}
+
+impl Drop for SimWorkers {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
