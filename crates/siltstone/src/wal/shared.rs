@@ -1,0 +1,329 @@
+//! What the writer shares with everyone else: syncing, preparing segments, removing old ones.
+//!
+//! Locks, in the order in which they may be taken: `make` (segments being created; I/O happens under it, only the writer and the
+//! log's lane take it), then `state` (never held across I/O), `retired`.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::header::{FIRST_RECORD, Identity};
+use super::{CTX, LogConfig, LogPos, ReplaySummary, SegmentId};
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::{LogFile, LogMemory};
+use crate::planted::{self, Bug};
+
+/// The half of the log that any thread may use.
+pub struct LogShared {
+    pub(super) config: LogConfig,
+    state: Mutex<State>,
+    /// A sync ended.
+    synced: Condvar,
+    poisoned: AtomicBool,
+    make: Mutex<Make>,
+    /// Memory of segments that are full: giving it back takes milliseconds, which no writer should spend.
+    retired: Mutex<Vec<LogMemory>>,
+}
+
+/// A segment in use, as the writer and the syncing threads see it.
+pub(super) struct Live {
+    pub(super) id: SegmentId,
+    pub(super) bytes: u64,
+    pub(super) file: Arc<dyn LogFile>,
+    /// Where the last whole record ends. The writer stores, everyone reads.
+    pub(super) written: AtomicU64,
+    /// Up to where it is known to be durable. The syncing thread stores, the writer reads.
+    pub(super) synced_to: AtomicU64,
+}
+
+/// A segment that was made and is not in use yet.
+pub(super) struct Fresh {
+    pub(super) memory: LogMemory,
+    pub(super) live: Live,
+    pub(super) seed: u32,
+}
+
+struct State {
+    /// Every segment that still has a file, ascending.
+    kept: VecDeque<Kept>,
+    /// A thread is syncing: wait for it.
+    syncing: bool,
+    /// Everything up to here is durable.
+    synced: LogPos,
+    /// Why the log is poisoned.
+    poison: Option<String>,
+}
+
+struct Kept {
+    id: SegmentId,
+    /// Of a segment from before this session.
+    bytes: u64,
+    live: Option<Arc<Live>>,
+}
+
+struct Make {
+    next: SegmentId,
+    prepared: Option<Fresh>,
+}
+
+impl LogShared {
+    pub(super) fn new(config: LogConfig, history: &ReplaySummary) -> LogShared {
+        let kept = history.files.iter().map(|&(id, bytes)| Kept { id, bytes, live: None }).collect();
+        let synced = LogPos { segment: history.tail.segment, offset: history.tail.len };
+        let state = State { kept, syncing: false, synced, poison: None };
+        let make = Make { next: SegmentId(history.highest.0 + 1), prepared: None };
+        LogShared {
+            config,
+            state: Mutex::new(state),
+            synced: Condvar::new(),
+            poisoned: AtomicBool::new(false),
+            make: Mutex::new(make),
+            retired: Mutex::default(),
+        }
+    }
+
+    /// Makes every record up to `pos` durable. Callers share syncs: one thread syncs for all that wait. Older segments are
+    /// synced before newer ones, each in full.
+    ///
+    /// # Errors
+    /// `Poisoned` if a sync fails or has failed before; from then on nothing is appended and nothing is synced again, because
+    /// the system may have thrown the bytes away and call the next sync a success.
+    pub fn sync_to(&self, pos: LogPos) -> Result<()> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(why) = &state.poison {
+                return Err(Error::new(ErrorKind::Poisoned, why.clone()));
+            }
+            if state.synced >= pos {
+                return Ok(());
+            }
+            if !state.syncing {
+                break;
+            }
+            self.synced.wait(&mut state);
+        }
+        state.syncing = true;
+        // A segment is behind its successor in this list only when its last record is in place, so each but the last is
+        // synced to its end.
+        let mut live: Vec<Arc<Live>> = state.kept.iter().filter_map(|kept| kept.live.clone()).collect();
+        if planted::active(Bug::OlderLogNotSynced) {
+            live.drain(..live.len().saturating_sub(1));
+        }
+        drop(state);
+        let result = live.iter().try_fold(LogPos::default(), |_, live| self.sync_live(live));
+        let mut state = self.state.lock();
+        state.syncing = false;
+        match &result {
+            Ok(reached) => state.synced = state.synced.max(*reached),
+            Err(error) => self.poison(&mut state, error),
+        }
+        self.synced.notify_all();
+        match state.poison.clone() {
+            Some(why) => Err(Error::new(ErrorKind::Poisoned, why)),
+            None => {
+                assert!(state.synced >= pos, "synced to {:?}, asked for {pos:?}", state.synced);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes everything appended so far durable.
+    ///
+    /// # Errors
+    /// As [`sync_to`](Self::sync_to).
+    pub fn sync_all(&self) -> Result<()> {
+        self.sync_to(self.end())
+    }
+
+    /// Where the last record that was appended ends; zeros if this session appended none.
+    pub fn end(&self) -> LogPos {
+        let state = self.state.lock();
+        let live = state.kept.back().and_then(|kept| kept.live.as_ref());
+        live.map_or(LogPos::default(), |live| live.end())
+    }
+
+    fn sync_live(&self, live: &Live) -> Result<LogPos> {
+        // Read before the sync: what is appended while it runs may be missing from it.
+        let end = live.end();
+        if end.offset > live.synced_to.load(Ordering::Relaxed) {
+            live.file.sync(CTX).map_err(|source| Error::io(&self.path(live.id), "syncing the log", source))?;
+            live.synced_to.store(end.offset, Ordering::Relaxed);
+        }
+        Ok(end)
+    }
+
+    /// Syncs the header of a segment whose records are all synced.
+    pub(super) fn sync_header(&self, live: &Live) -> Result<()> {
+        let synced = live.file.sync(CTX);
+        synced.map_err(|source| self.poison_with(&Error::io(&self.path(live.id), "syncing the log", source)))
+    }
+
+    fn poison(&self, state: &mut State, error: &Error) {
+        state.poison.get_or_insert_with(|| format!("a sync failed, reopen the store to write: {error}"));
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    /// Poisons the log and returns the error to report.
+    fn poison_with(&self, error: &Error) -> Error {
+        let mut state = self.state.lock();
+        self.poison(&mut state, error);
+        drop(state);
+        self.poison_error()
+    }
+
+    /// The error that appends and syncs fail with once a sync has failed.
+    pub(super) fn poison_error(&self) -> Error {
+        let why = self.state.lock().poison.clone();
+        Error::new(ErrorKind::Poisoned, why.unwrap_or_default())
+    }
+
+    /// Whether a sync has failed.
+    #[inline]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Relaxed)
+    }
+
+    /// What the background owes the writer: gives back the memory of full segments, and makes the next segment once the current
+    /// one is half full. Returns whether it did anything. Called by one lane.
+    ///
+    /// # Errors
+    /// `NoSpace` or `Io`: try again later, nothing is lost. `Poisoned` if the new name could not be made durable.
+    pub fn prepare(&self) -> Result<bool> {
+        let retired = std::mem::take(&mut *self.retired.lock());
+        let gave_back = !retired.is_empty();
+        drop(retired);
+        if self.is_poisoned() || !self.is_half_full() {
+            return Ok(gave_back);
+        }
+        let mut make = self.make.lock();
+        if make.prepared.is_some() {
+            return Ok(gave_back);
+        }
+        make.prepared = Some(self.create(&mut make, self.config.segment_bytes)?);
+        Ok(true)
+    }
+
+    fn is_half_full(&self) -> bool {
+        let state = self.state.lock();
+        let live = state.kept.back().and_then(|kept| kept.live.as_ref());
+        live.is_some_and(|live| live.end().offset >= live.bytes / 2)
+    }
+
+    /// A segment with room for `frame` bytes, prepared or made now.
+    pub(super) fn take_fresh(&self, frame: u64) -> Result<Fresh> {
+        let needed = FIRST_RECORD + frame;
+        let mut make = self.make.lock();
+        match make.prepared.take() {
+            Some(fresh) if fresh.live.bytes >= needed => return Ok(fresh),
+            Some(small) => self.discard(small),
+            None => {}
+        }
+        self.create(&mut make, self.config.segment_bytes.max(needed))
+    }
+
+    /// Removes the segment that was prepared and will not be needed.
+    pub(super) fn discard_prepared(&self) {
+        let prepared = self.make.lock().prepared.take();
+        prepared.into_iter().for_each(|fresh| self.discard(fresh));
+    }
+
+    /// A segment without a link means nothing, so it does not matter whether this succeeds, or is durable.
+    fn discard(&self, fresh: Fresh) {
+        let _ = self.config.fs.remove_file(&self.path(fresh.live.id), CTX);
+    }
+
+    /// Makes a segment. It gets its name when its header is durable, and the name is durable before the first record.
+    fn create(&self, make: &mut Make, bytes: u64) -> Result<Fresh> {
+        let id = make.next;
+        // A number is never tried twice: whatever a failed attempt left behind, it is not in the way.
+        make.next = SegmentId(id.0 + 1);
+        let bytes = bytes.next_multiple_of(FIRST_RECORD);
+        let LogConfig { fs, dir, store_id, nonce, .. } = &self.config;
+        let (temporary, path) = (dir.join(id.temporary_name()), self.path(id));
+        let (page, seed) = Identity { store_id: *store_id, segment: id, bytes, nonce: *nonce }.encode();
+        let clean_up = |error: Error| {
+            // Best effort: neither name can be mistaken for a segment in use.
+            let _ = (fs.remove_file(&temporary, CTX), fs.remove_file(&path, CTX));
+            error
+        };
+        let segment = fs
+            .create_log(&temporary, bytes, &page, CTX)
+            .map_err(|source| clean_up(Error::io(&temporary, "creating a log segment", source)))?;
+        fs.rename(&temporary, &path, CTX)
+            .map_err(|source| clean_up(Error::io(&path, "naming a log segment", source)))?;
+        fs.sync_dir(dir, CTX).map_err(|source| {
+            let error = clean_up(Error::io(dir, "syncing the folder of the log", source));
+            if error.kind() == ErrorKind::NoSpace { error } else { self.poison_with(&error) }
+        })?;
+        let live =
+            Live { id, bytes, file: segment.file, written: AtomicU64::new(FIRST_RECORD), synced_to: AtomicU64::new(0) };
+        Ok(Fresh { memory: segment.memory, live, seed })
+    }
+
+    /// The writer begins to use `live`; it has written its last record to the one before.
+    pub(super) fn begin(&self, live: &Arc<Live>) {
+        let kept = Kept { id: live.id, bytes: live.bytes, live: Some(Arc::clone(live)) };
+        self.state.lock().kept.push_back(kept);
+    }
+
+    /// Takes the memory of a full segment, to be given back by the background.
+    pub(super) fn retire(&self, memory: LogMemory) {
+        self.retired.lock().push(memory);
+    }
+
+    /// Removes the segments before `floor`, oldest first; the one being written always stays. Call it when a durable manifest
+    /// says that none of their records is needed. Called by one thread at a time.
+    ///
+    /// # Errors
+    /// `Io` if a file cannot be removed; it is tried again at the next call.
+    pub fn remove_before(&self, floor: SegmentId) -> Result<()> {
+        loop {
+            let mut state = self.state.lock();
+            let is_current = state.kept.len() == 1 && state.kept[0].live.is_some();
+            if is_current || state.kept.front().is_none_or(|oldest| oldest.id >= floor) {
+                return Ok(());
+            }
+            let Some(oldest) = state.kept.pop_front() else {
+                return Ok(());
+            };
+            drop(state);
+            let path = self.path(oldest.id);
+            match self.config.fs.remove_file(&path, CTX) {
+                Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
+                    self.state.lock().kept.push_front(oldest);
+                    return Err(Error::io(&path, "removing a log segment", source));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Bytes of records in the segments that are kept, headers included.
+    pub fn bytes(&self) -> u64 {
+        let state = self.state.lock();
+        state.kept.iter().map(|kept| kept.live.as_ref().map_or(kept.bytes, |live| live.end().offset)).sum()
+    }
+
+    /// The segments that are kept, ascending.
+    pub fn segments(&self) -> Vec<SegmentId> {
+        self.state.lock().kept.iter().map(|kept| kept.id).collect()
+    }
+
+    /// The oldest segment that is kept.
+    pub fn oldest(&self) -> Option<SegmentId> {
+        self.state.lock().kept.front().map(|kept| kept.id)
+    }
+
+    pub(super) fn path(&self, id: SegmentId) -> PathBuf {
+        self.config.dir.join(id.file_name())
+    }
+}
+
+impl Live {
+    fn end(&self) -> LogPos {
+        LogPos { segment: self.id, offset: self.written.load(Ordering::Acquire) }
+    }
+}
