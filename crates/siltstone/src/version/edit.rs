@@ -1,0 +1,118 @@
+//! How one [`Version`] becomes the next.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{FileMeta, INVARIANTS, Level, LevelId, Run, RunOrder, SstId, Version, check_run};
+use crate::error::{Error, Result};
+
+/// A file that an edit takes out of a level and run.
+pub type Removed = (LevelId, RunOrder, SstId);
+
+/// A change of a tree: what a flush or a compaction did. Removals happen before additions, so a file that is removed in one
+/// place and added in another (the same number) moves.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct VersionEdit {
+    /// Files taken out, with where they were.
+    pub removed: Vec<Removed>,
+    /// Files put in, with where they go.
+    pub added: Vec<(LevelId, RunOrder, Arc<FileMeta>)>,
+}
+
+impl VersionEdit {
+    /// Whether the edit changes nothing.
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty()
+    }
+
+    /// The edit that makes `version` out of an empty tree: a snapshot.
+    pub fn of(version: &Version) -> VersionEdit {
+        let added = version.files().map(|(level, order, file)| (level, order, Arc::clone(file))).collect();
+        VersionEdit { removed: Vec::new(), added }
+    }
+}
+
+/// Only the levels that the edit names are rebuilt; of the others the vectors are cloned and the files shared.
+pub(super) fn apply(version: &Version, edit: &VersionEdit) -> Result<Version> {
+    let mut levels = version.levels.clone();
+    let depth = edit.added.iter().map(|(level, _, _)| level.index() + 1).max().unwrap_or(0);
+    if levels.len() < depth {
+        levels.resize_with(depth, Level::default);
+    }
+    let mut removals: BTreeMap<(LevelId, RunOrder), BTreeSet<SstId>> = BTreeMap::new();
+    for (level, order, id) in &edit.removed {
+        if !removals.entry((*level, *order)).or_default().insert(*id) {
+            return Err(Error::invalid(format!("version edit removes file {} twice", id.0)));
+        }
+    }
+    let mut additions: BTreeMap<(LevelId, RunOrder), Vec<Arc<FileMeta>>> = BTreeMap::new();
+    for (level, order, file) in &edit.added {
+        additions.entry((*level, *order)).or_default().push(Arc::clone(file));
+    }
+    for ((level, order), ids) in &removals {
+        remove(&mut levels, *level, *order, ids)?;
+    }
+    for ((level, order), files) in additions {
+        add(&mut levels[level.index()], order, files)
+            .map_err(|law| Error::invalid(format!("version edit leads to a broken tree: L{}: {law}", level.0)))?;
+    }
+    for level in &mut levels {
+        level.runs.retain(|run| !run.files.is_empty());
+    }
+    while levels.last().is_some_and(|level| level.runs.is_empty() && level.buffer.is_empty()) {
+        levels.pop();
+    }
+    let next = Version { levels };
+    check_new_files_are_new(version, edit)?;
+    if INVARIANTS {
+        next.check().map_err(|law| Error::invalid(format!("version edit leads to a broken tree: {law}")))?;
+    }
+    Ok(next)
+}
+
+fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<SstId>) -> Result<()> {
+    let run = levels.get_mut(level.index()).and_then(|l| l.runs.iter_mut().find(|run| run.order == order));
+    let before = run.as_ref().map_or(0, |run| run.files.len());
+    let after = run.map_or(0, |run| {
+        run.files.retain(|file| !ids.contains(&file.id));
+        run.files.len()
+    });
+    if before - after == ids.len() {
+        return Ok(());
+    }
+    let ids: Vec<String> = ids.iter().map(|id| id.0.to_string()).collect();
+    let place = format!("L{} run {}", level.0, order.0);
+    Err(Error::invalid(format!(
+        "version edit removes {} from {place}, which does not hold all of them",
+        ids.join(", ")
+    )))
+}
+
+fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) -> std::result::Result<(), String> {
+    // Newest first, so orders descend.
+    let at = level.runs.partition_point(|run| run.order > order);
+    if level.runs.get(at).is_none_or(|run| run.order != order) {
+        level.runs.insert(at, Run { order, files: Vec::new() });
+    }
+    let run = &mut level.runs[at];
+    run.files.extend(files);
+    run.files.sort_by(|a, b| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
+    check_run(run).map_err(|law| format!("run {}: {law}", order.0))
+}
+
+/// No number is added twice, nor one that the tree still holds elsewhere.
+fn check_new_files_are_new(before: &Version, edit: &VersionEdit) -> Result<()> {
+    let mut added = BTreeSet::new();
+    for (_, _, file) in &edit.added {
+        if !added.insert(file.id) {
+            return Err(Error::invalid(format!("version edit adds file {} twice", file.id.0)));
+        }
+    }
+    let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
+    match before.files().find(|(_, _, file)| added.contains(&file.id) && !removed.contains(&file.id)) {
+        Some((_, _, file)) => {
+            Err(Error::invalid(format!("version edit adds file {}, which is in the tree", file.id.0)))
+        }
+        None => Ok(()),
+    }
+}

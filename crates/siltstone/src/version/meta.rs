@@ -1,0 +1,124 @@
+//! Metadata of files, runs and levels: plain data, the whole of what a compaction policy decides on.
+//!
+//! ```text
+//! Version -> Level -> Run (newest first) -> FileMeta (sorted by key, disjoint)
+//! ```
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::key::SeqNo;
+
+/// The number of an SST; never used twice in a store. Its file is `NNNNNN.sst`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SstId(pub u64);
+
+/// The number of a keyspace; never used twice in a store.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct KeyspaceId(pub u32);
+
+/// A level, 0 first on disk.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct LevelId(pub u8);
+
+impl LevelId {
+    /// The next level down. (sarkar21's wording: level i+1 is the parent of level i.)
+    #[must_use]
+    pub fn parent(self) -> LevelId {
+        LevelId(self.0 + 1)
+    }
+
+    /// The level's position in [`Version::levels`](super::Version).
+    pub fn index(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The age of a run among the runs of its level: larger is newer. Given out by one counter of the keyspace when a memtable is
+/// flushed or a file ingested; a merge's output takes the largest of its inputs. Never inferred from sequence numbers or list
+/// positions. Unique within a level.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct RunOrder(pub u64);
+
+/// What is known of one SST.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FileMeta {
+    /// Its number.
+    pub id: SstId,
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// Records, tombstones included.
+    pub entries: u64,
+    /// Point tombstones among them.
+    pub tombstones: u64,
+    /// Range tombstones among them (none until they are supported).
+    pub range_tombstones: u64,
+    /// Bytes of keys and values of its records, before compression and without overheads.
+    pub raw_bytes: u64,
+    /// Smallest user key.
+    pub smallest: Bytes,
+    /// Largest user key, inclusive.
+    pub largest: Bytes,
+    /// Smallest sequence number.
+    pub min_seq: SeqNo,
+    /// Largest sequence number.
+    pub max_seq: SeqNo,
+    /// Wall time of its creation, in milliseconds since 1970.
+    pub created_ms: u64,
+    /// Wall time when its oldest tombstone was flushed, in milliseconds since 1970; none without tombstones.
+    pub oldest_tombstone_ms: Option<u64>,
+    /// Wall time when the file came to its level, in milliseconds since 1970 (a trivial move renews it).
+    pub entered_level_ms: u64,
+}
+
+impl FileMeta {
+    /// Whether some key could be both in `first..=last` and in this file.
+    pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
+        self.smallest[..] <= *last && *first <= self.largest[..]
+    }
+}
+
+/// A sorted run: files in key order that share no user key.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Its age among the runs of its level.
+    pub order: RunOrder,
+    /// Its files, ascending by key; never empty.
+    pub files: Vec<Arc<FileMeta>>,
+}
+
+impl Run {
+    /// Size in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum()
+    }
+
+    /// The files that could hold a key of `first..=last`, in key order.
+    pub fn overlapping(&self, first: &[u8], last: &[u8]) -> &[Arc<FileMeta>] {
+        let from = self.files.partition_point(|file| file.largest[..] < *first);
+        let len = self.files[from..].partition_point(|file| file.smallest[..] <= *last);
+        &self.files[from..from + len]
+    }
+}
+
+/// A level: sorted runs, newest first.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Level {
+    /// Newest (largest [`RunOrder`]) first.
+    pub runs: Vec<Run>,
+    /// The compaction buffer (guo17), newest first; empty unless a keyspace asks for one.
+    pub buffer: Vec<Run>,
+}
+
+impl Level {
+    /// Size in bytes of the runs, the buffer not counted.
+    pub fn bytes(&self) -> u64 {
+        self.runs.iter().map(Run::bytes).sum()
+    }
+
+    /// The files of all runs, newest run first.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        self.runs.iter().flat_map(|run| &run.files)
+    }
+}

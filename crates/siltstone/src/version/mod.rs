@@ -1,0 +1,161 @@
+//! The shape of a keyspace's tree at one moment, how it changes, and how both are kept on disk.
+//!
+//! A [`Version`] is immutable and shared by `Arc`; a [`VersionEdit`] says how to get from one to the next. The
+//! [`Manifest`] keeps the edits, the [`superblock`] says which manifest counts and how much of it.
+//!
+//! ```text
+//! Outcome of a job -> VersionEdit -> Manifest::commit (durable) -> new Version published
+//! ```
+//!
+//! [`Version::check`] holds every law of the tree that metadata alone can show; [`text`] draws trees for tests and people.
+
+mod codec;
+pub mod edit;
+pub mod manifest;
+pub mod meta;
+mod state;
+pub mod superblock;
+pub mod text;
+
+pub use edit::{Removed, VersionEdit};
+pub use manifest::{Manifest, ManifestOptions};
+pub use meta::{FileMeta, KeyspaceId, Level, LevelId, Run, RunOrder, SstId};
+pub use state::{KeyspaceState, MAX_KEYSPACE_NAME_BYTES, ManifestEdit, StoreState};
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::error::Result;
+
+/// Whether whole-structure checks run: in debug builds and in the simulation's. The cheap ones always run.
+pub const INVARIANTS: bool = cfg!(debug_assertions);
+
+/// The levels of a keyspace at one moment.
+///
+/// Kept in one canonical form, so that equal trees are equal values: no empty run, no empty level at the end.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Version {
+    /// L0 first.
+    pub levels: Vec<Level>,
+}
+
+impl Version {
+    /// A tree without files.
+    pub fn empty() -> Version {
+        Version::default()
+    }
+
+    /// The level, if the tree reaches that deep.
+    pub fn level(&self, level: LevelId) -> Option<&Level> {
+        self.levels.get(level.index())
+    }
+
+    /// Every run with its level, newest first within a level, L0 first: the order in which a reader asks them.
+    pub fn runs(&self) -> impl Iterator<Item = (LevelId, &Run)> {
+        (0u8..).zip(&self.levels).flat_map(|(n, level)| level.runs.iter().map(move |run| (LevelId(n), run)))
+    }
+
+    /// Every file with its level and run, in the order of [`runs`](Self::runs), then by key.
+    pub fn files(&self) -> impl Iterator<Item = (LevelId, RunOrder, &Arc<FileMeta>)> {
+        self.runs().flat_map(|(level, run)| run.files.iter().map(move |file| (level, run.order, file)))
+    }
+
+    /// Where file `id` is.
+    pub fn find(&self, id: SstId) -> Option<(LevelId, RunOrder, &Arc<FileMeta>)> {
+        self.files().find(|(_, _, file)| file.id == id)
+    }
+
+    /// Size of all files in bytes, compaction buffers not counted.
+    pub fn bytes(&self) -> u64 {
+        self.levels.iter().map(Level::bytes).sum()
+    }
+
+    /// How many sorted runs a point lookup may have to ask.
+    pub fn run_count(&self) -> usize {
+        self.levels.iter().map(|level| level.runs.len()).sum()
+    }
+
+    /// The tree after `edit`; this one stays as it is.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the edit removes a file that is not where it says, or leads to a tree that breaks a law. The
+    /// manifest's reader turns that into `Corruption`.
+    pub fn apply(&self, edit: &VersionEdit) -> Result<Version> {
+        edit::apply(self, edit)
+    }
+
+    /// Checks every law of the tree that metadata can show:
+    ///
+    /// - no empty run, no empty level at the end; run orders strictly descend within a level;
+    /// - files of a run ascend and share no user key;
+    /// - of each file: smallest key <= largest, smallest sequence number <= largest, it has entries and bytes, no more
+    ///   tombstones than entries, and an oldest tombstone only if there is one;
+    /// - no file is in the tree twice.
+    ///
+    /// That a newer run holds the newer version of each key cannot be seen here: runs of equal age ranges may interleave
+    /// legally. The compaction-equivalence check of the simulation covers it.
+    ///
+    /// # Errors
+    /// The law that is broken, and where.
+    pub fn check(&self) -> std::result::Result<(), String> {
+        let mut ids = BTreeSet::new();
+        for (n, level) in self.levels.iter().enumerate() {
+            for runs in [&level.runs, &level.buffer] {
+                check_runs(runs).map_err(|law| format!("L{n}: {law}"))?;
+                for file in runs.iter().flat_map(|run| &run.files) {
+                    if !ids.insert(file.id) {
+                        return Err(format!("L{n}: file {} is in the tree twice", file.id.0));
+                    }
+                }
+            }
+        }
+        match self.levels.last() {
+            Some(level) if level.runs.is_empty() && level.buffer.is_empty() => {
+                Err(format!("L{} is empty and the last", self.levels.len() - 1))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn check_runs(runs: &[Run]) -> std::result::Result<(), String> {
+    for pair in runs.windows(2) {
+        if pair[0].order <= pair[1].order {
+            return Err(format!("run {} stands before run {}", pair[0].order.0, pair[1].order.0));
+        }
+    }
+    runs.iter().try_for_each(|run| check_run(run).map_err(|law| format!("run {}: {law}", run.order.0)))
+}
+
+/// The laws of one run; what is checked even when [`INVARIANTS`] is off, for the runs that an edit touches.
+pub(crate) fn check_run(run: &Run) -> std::result::Result<(), String> {
+    if run.files.is_empty() {
+        return Err("has no file".to_owned());
+    }
+    for pair in run.files.windows(2) {
+        if pair[0].largest >= pair[1].smallest {
+            return Err(format!("files {} and {} are out of order or overlap", pair[0].id.0, pair[1].id.0));
+        }
+    }
+    run.files.iter().try_for_each(|file| check_file(file).map_err(|law| format!("file {}: {law}", file.id.0)))
+}
+
+fn check_file(file: &FileMeta) -> std::result::Result<(), String> {
+    let holds = [
+        (file.smallest <= file.largest, "its smallest key is above its largest"),
+        (file.min_seq <= file.max_seq, "its smallest sequence number is above its largest"),
+        (file.entries > 0 && file.bytes > 0, "it is empty"),
+        (file.tombstones <= file.entries, "it has more tombstones than entries"),
+        (
+            file.oldest_tombstone_ms.is_none() || file.tombstones + file.range_tombstones > 0,
+            "it dates a tombstone that it does not have",
+        ),
+    ];
+    match holds.iter().find(|(holds, _)| !holds) {
+        Some((_, law)) => Err((*law).to_owned()),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+use super::*;
+use crate::io::Rng;
+use crate::key::SeqNo;
+use crate::num::{to_u64, to_usize};
+use bytes::Bytes;
+
+#[test]
+fn a_tree_prints_and_parses_back() {
+    let drawn = "\
+L0  4:a-m:10K
+L0  3:c-z:10K:120:7
+L1  order=9 1:a-k:20K 2:l-z:20K@seq=1..9,created=5
+L3  9:\\x00\\x2d-\\xff:7:5:2@ranges=1,oldest=3,raw=8
+";
+    let version = text::parse(drawn).unwrap();
+    assert_eq!(text::print(&version), drawn);
+    assert_eq!(version.levels[3].runs[0].files[0].smallest, Bytes::from_static(b"\x00-"));
+    assert!(version.levels[2].runs.is_empty());
+    assert_eq!(text::parse(&text::print(&version)).unwrap(), version);
+}
+
+#[test]
+fn broken_trees_are_refused_with_the_law() {
+    for (drawn, law) in [
+        ("L0 1:b-a:1", "smallest key is above"),
+        ("L0 1:a-c:1 2:c-d:1", "overlap"),
+        ("L0 1:a-b:1\nL1 1:a-b:1", "twice"),
+        ("L0 1:a-b:0", "empty"),
+        ("L0 1:a-b:9:1:2", "more tombstones"),
+        ("L0 1:a-b:9@seq=3..2", "sequence number"),
+        ("L0 1:a-b:9@oldest=3", "tombstone that it does not have"),
+        ("L0 order=1 1:a-b:1\nL0 order=2 2:a-b:1", "not older"),
+        ("L 1:a-b:1", "no level"),
+        ("L0 1:a:1", "id:first-last:bytes"),
+        ("L0 1:a-b:99999999999999999999", "not a number"),
+    ] {
+        let error = text::parse(drawn).unwrap_err().to_string();
+        assert!(error.contains(law), "{drawn:?} gave {error:?}");
+    }
+}
+
+#[test]
+fn an_edit_moves_files_grows_levels_and_drops_what_is_empty() {
+    let before = text::parse("L0 order=5 4:a-m:10K\nL0 order=3 3:c-z:10K\nL1 order=1 1:a-k:20K 2:l-z:20K").unwrap();
+    let moved = Arc::clone(before.find(SstId(2)).unwrap().2);
+    let edit = VersionEdit {
+        removed: vec![(LevelId(0), RunOrder(3), SstId(3)), (LevelId(1), RunOrder(1), SstId(2))],
+        added: vec![(LevelId(3), RunOrder(1), moved)],
+    };
+    let after = before.apply(&edit).unwrap();
+    assert_eq!(text::print(&after), "L0  order=5 4:a-m:10K\nL1  order=1 1:a-k:20K\nL3  2:l-z:20K\n");
+    let undo = VersionEdit {
+        removed: vec![(LevelId(3), RunOrder(1), SstId(2))],
+        added: vec![
+            (LevelId(1), RunOrder(1), Arc::clone(before.find(SstId(2)).unwrap().2)),
+            (LevelId(0), RunOrder(3), Arc::clone(before.find(SstId(3)).unwrap().2)),
+        ],
+    };
+    assert_eq!(after.apply(&undo).unwrap(), before);
+    assert_eq!(Version::empty().apply(&VersionEdit::of(&before)).unwrap(), before);
+}
+
+#[test]
+fn edits_that_break_a_law_are_refused() {
+    let before = text::parse("L0 order=5 4:a-m:10K\nL1 order=1 1:a-k:20K 2:l-z:20K").unwrap();
+    let file = |drawn: &str| Arc::new(text::parse_file(drawn, RunOrder(1)).unwrap());
+    let removed =
+        |level, order, id| VersionEdit { removed: vec![(LevelId(level), RunOrder(order), SstId(id))], added: vec![] };
+    let added = |level, order, drawn| VersionEdit {
+        removed: vec![],
+        added: vec![(LevelId(level), RunOrder(order), file(drawn))],
+    };
+    for (edit, law) in [
+        (removed(1, 1, 4), "does not hold"),
+        (removed(1, 2, 1), "does not hold"),
+        (removed(9, 1, 1), "does not hold"),
+        (added(1, 1, "7:k-kk:1"), "overlap"),
+        (added(2, 1, "4:a-b:1"), "in the tree"),
+        (added(2, 1, "8:b-a:1"), "smallest key"),
+    ] {
+        let error = before.apply(&edit).unwrap_err().to_string();
+        assert!(error.contains(law), "{edit:?} gave {error:?}");
+    }
+    let twice = VersionEdit { removed: vec![(LevelId(1), RunOrder(1), SstId(1)); 2], added: vec![] };
+    assert!(before.apply(&twice).unwrap_err().to_string().contains("twice"));
+}
+
+/// Random edits against a plain list of placed files.
+#[test]
+fn random_edits_agree_with_a_list_of_files() {
+    let mut rng = Rng::new(11);
+    let mut version = Version::empty();
+    let mut model: Vec<(u8, u64, u64, Bytes)> = Vec::new();
+    for id in 1..3000u64 {
+        let mut edit = VersionEdit::default();
+        if !model.is_empty() && rng.one_in(2) {
+            for _ in 0..=rng.below(3).min(to_u64(model.len()) - 1) {
+                let (level, order, id, _) = model.swap_remove(to_usize(rng.below(to_u64(model.len()))));
+                edit.removed.push((LevelId(level), RunOrder(order), SstId(id)));
+            }
+        }
+        let (level, order) = (rng.below(5).to_le_bytes()[0], rng.below(6));
+        let key = Bytes::from(format!("{:03}", rng.below(200)));
+        if !model.iter().any(|(l, o, _, k)| (*l, *o) == (level, order) && *k == key) {
+            let mut file = text::parse_file("1:a-a:100", RunOrder(order)).unwrap();
+            (file.id, file.smallest, file.largest) = (SstId(id), key.clone(), key.clone());
+            (file.min_seq, file.max_seq) = (SeqNo(id), SeqNo(id));
+            edit.added.push((LevelId(level), RunOrder(order), Arc::new(file)));
+            model.push((level, order, id, key));
+        }
+        version = version.apply(&edit).unwrap();
+        version.check().unwrap();
+        model.sort_by(|a, b| (a.0, std::cmp::Reverse(a.1), &a.3).cmp(&(b.0, std::cmp::Reverse(b.1), &b.3)));
+        let listed: Vec<_> = version.files().map(|(l, o, f)| (l.0, o.0, f.id.0, f.smallest.clone())).collect();
+        assert_eq!(listed, model);
+    }
+}
