@@ -1,0 +1,359 @@
+//! Open tables: which SSTs have a file descriptor, and their filter and index in memory.
+//!
+//! Every live file has one [`TableHandle`], which versions share. The table behind it is opened when it is first needed; a
+//! lookup in an open one costs one atomic load, no lock. When too many are open, or their metadata takes too much of the block
+//! cache's budget, the least recently used is closed (CLOCK): readers that are in it keep it until they are done.
+//!
+//! A handle whose file left the tree is marked obsolete. When its last user drops it, the number goes to the
+//! [`PurgeQueue`], from which the store deletes files. So a file is never deleted under a reader.
+//!
+//! Lock order: a handle's `opening`, then `registry` or `open_list`, never both of these; no I/O under the latter two.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+
+use arc_swap::{ArcSwapOption, Guard};
+use parking_lot::Mutex;
+
+use crate::cache::block::BlockCache;
+use crate::error::{Error, Result};
+use crate::io::{Fs, IoClass, IoCtx, OpenOptions, ReadableFile};
+use crate::key::SeqNo;
+use crate::num::to_u64;
+use crate::options::DirectOptions;
+use crate::planted::{self, Bug};
+use crate::sst::{Table, TableScan};
+use crate::version::{FileMeta, SstId};
+
+/// The path of an SST in the store's folder.
+pub fn sst_path(dir: &Path, id: SstId) -> PathBuf {
+    dir.join(format!("{:06}.sst", id.0))
+}
+
+/// All table handles of a store. Cheap to clone.
+#[derive(Clone)]
+pub struct TableCache(Arc<Shared>);
+
+struct Shared {
+    fs: Arc<dyn Fs>,
+    dir: PathBuf,
+    max_open: usize,
+    /// Metadata of open tables beyond this closes some.
+    max_metadata_bytes: u64,
+    blocks: Arc<BlockCache>,
+    direct: DirectOptions,
+    registry: Mutex<BTreeMap<SstId, Weak<TableHandle>>>,
+    open_list: Mutex<OpenList>,
+    purge: Arc<PurgeQueue>,
+}
+
+/// The handles that are open, in the order in which the hand passes them.
+#[derive(Default)]
+struct OpenList {
+    open: Vec<(Weak<TableHandle>, u64)>,
+    hand: usize,
+    metadata_bytes: u64,
+}
+
+/// A live SST. Shared by `Arc`; one per number.
+pub struct TableHandle {
+    meta: Arc<FileMeta>,
+    cache: Arc<Shared>,
+    open: ArcSwapOption<Table>,
+    /// Set by use, cleared by the hand.
+    used: AtomicBool,
+    obsolete: AtomicBool,
+    /// Held while the file is opened, so that it is opened once.
+    opening: Mutex<()>,
+}
+
+/// An open table, kept open while this exists.
+pub struct TableGuard(Guard<Option<Arc<Table>>>);
+
+impl Deref for TableGuard {
+    type Target = Arc<Table>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Table> {
+        self.0.as_ref().expect("a guard is only made of an open table")
+    }
+}
+
+impl TableCache {
+    /// A cache of the tables in `dir` that keeps at most `max_open` files open, besides those in use.
+    pub fn new(
+        fs: Arc<dyn Fs>,
+        dir: impl Into<PathBuf>,
+        max_open: usize,
+        blocks: Arc<BlockCache>,
+        direct: DirectOptions,
+    ) -> TableCache {
+        // A small cache must not mean that tables are opened for every read.
+        let max_metadata_bytes = (blocks.stats().capacity_bytes / 4 * 3).max(8 << 20);
+        TableCache(Arc::new(Shared {
+            fs,
+            dir: dir.into(),
+            max_open: max_open.max(1),
+            max_metadata_bytes,
+            blocks,
+            direct,
+            registry: Mutex::default(),
+            open_list: Mutex::default(),
+            purge: Arc::default(),
+        }))
+    }
+
+    /// The handle of a live file; the same one as long as anybody has it. (The metadata in it is the one that was given
+    /// first: a move to another level changes only dates.)
+    pub fn handle(&self, meta: Arc<FileMeta>) -> Arc<TableHandle> {
+        let mut registry = self.0.registry.lock();
+        if let Some(handle) = registry.get(&meta.id).and_then(Weak::upgrade) {
+            return handle;
+        }
+        let id = meta.id;
+        let handle = Arc::new(TableHandle {
+            meta,
+            cache: Arc::clone(&self.0),
+            open: ArcSwapOption::empty(),
+            used: AtomicBool::new(false),
+            obsolete: AtomicBool::new(false),
+            opening: Mutex::new(()),
+        });
+        registry.insert(id, Arc::downgrade(&handle));
+        handle
+    }
+
+    /// The block cache.
+    pub fn blocks(&self) -> &Arc<BlockCache> {
+        &self.0.blocks
+    }
+
+    /// Files to be deleted.
+    pub fn purge_queue(&self) -> &Arc<PurgeQueue> {
+        &self.0.purge
+    }
+
+    /// Tables that are open.
+    pub fn open_tables(&self) -> usize {
+        let list = self.0.open_list.lock();
+        list.open.iter().filter(|(handle, _)| handle.strong_count() > 0).count()
+    }
+}
+
+impl TableHandle {
+    /// The file's metadata.
+    pub fn meta(&self) -> &Arc<FileMeta> {
+        &self.meta
+    }
+
+    /// The table, opened if need be, for a user's read.
+    ///
+    /// # Errors
+    /// As for [`Table::open`]; `Corruption` if the file is not the one that the metadata describes. The next call tries again.
+    #[inline]
+    pub fn table(&self) -> Result<TableGuard> {
+        self.table_with(IoCtx::foreground(IoClass::UserRead))
+    }
+
+    /// The same, with the tag that the reads of opening it carry.
+    ///
+    /// # Errors
+    /// As for [`table`](Self::table).
+    #[inline]
+    pub fn table_with(&self, ctx: IoCtx) -> Result<TableGuard> {
+        let guard = self.open.load();
+        if guard.is_some() {
+            if !self.used.load(Ordering::Relaxed) {
+                self.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(TableGuard(guard));
+        }
+        self.open_table(ctx)
+    }
+
+    /// A cursor over the whole file for a merge. It has a file descriptor of its own, and does not disturb what is open for
+    /// readers: if the table is not open, its index is read and its filter is not.
+    ///
+    /// # Errors
+    /// As for [`table`](Self::table).
+    pub fn scan(&self, read_ahead_bytes: usize, ctx: IoCtx) -> Result<TableScan> {
+        let options = OpenOptions { direct: self.cache.direct.compactions, random: false };
+        let file = self.open_file(options, ctx)?;
+        if let Some(table) = &*self.open.load() {
+            return Ok(table.scan_file(file, read_ahead_bytes, ctx));
+        }
+        let path = sst_path(&self.cache.dir, self.meta.id);
+        let blocks = Arc::clone(&self.cache.blocks);
+        let table = Table::open_for_scan(path, file, self.meta.id, self.meta.bytes, blocks, ctx)?;
+        self.check(&table)?;
+        Ok(Arc::new(table).scan(read_ahead_bytes, ctx))
+    }
+
+    /// Says that the file left the tree: it is deleted when the last user drops its handle.
+    pub fn mark_obsolete(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+
+    fn open_file(&self, options: OpenOptions, ctx: IoCtx) -> Result<Arc<dyn ReadableFile>> {
+        let path = sst_path(&self.cache.dir, self.meta.id);
+        self.cache.fs.open(&path, options, ctx).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => Error::corruption(&path, 0, "a table that the manifest names is missing"),
+            _ => Error::io(&path, "cannot open table", source),
+        })
+    }
+
+    #[cold]
+    fn open_table(&self, ctx: IoCtx) -> Result<TableGuard> {
+        let opening = self.opening.lock();
+        let guard = self.open.load();
+        if guard.is_some() {
+            return Ok(TableGuard(guard));
+        }
+        let file = self.open_file(OpenOptions { direct: self.cache.direct.reads, random: true }, ctx)?;
+        let path = sst_path(&self.cache.dir, self.meta.id);
+        let blocks = Arc::clone(&self.cache.blocks);
+        let table = Arc::new(Table::open(path, file, self.meta.id, self.meta.bytes, blocks, ctx)?);
+        self.check(&table)?;
+        self.used.store(true, Ordering::Relaxed);
+        self.open.store(Some(Arc::clone(&table)));
+        drop(opening);
+        self.cache.opened(self.meta.id, table.memory_bytes());
+        Ok(TableGuard(Guard::from_inner(Some(table))))
+    }
+
+    /// Whether the file is the one that the manifest means.
+    fn check(&self, table: &Table) -> Result<()> {
+        let (meta, properties) = (&self.meta, table.properties());
+        // The records of an ingested file carry sequence number 0 and take the one of the metadata.
+        let ingested = properties.max_seq == SeqNo::ZERO;
+        let same = meta.entries == properties.entries
+            && meta.smallest == properties.smallest
+            && meta.largest == properties.largest
+            && (ingested || (meta.min_seq == properties.min_seq && meta.max_seq == properties.max_seq));
+        if same { Ok(()) } else { Err(Error::corruption(table.path(), 0, "not the table that the manifest describes")) }
+    }
+}
+
+impl Drop for TableHandle {
+    fn drop(&mut self) {
+        let id = self.meta.id;
+        {
+            let mut registry = self.cache.registry.lock();
+            // A new handle may have taken the place already.
+            if registry.get(&id).is_some_and(|handle| handle.strong_count() == 0) {
+                registry.remove(&id);
+            }
+        }
+        // Frames go before the number is offered for deletion; readers that still have the table keep their descriptor.
+        self.open.store(None);
+        self.cache.forget_dead();
+        if self.obsolete.load(Ordering::Acquire) {
+            self.cache.purge.push(id);
+        }
+    }
+}
+
+impl Shared {
+    /// Notes that a table was opened, and closes others if there are too many now.
+    fn opened(&self, id: SstId, metadata_bytes: u64) {
+        let Some(handle) = self.registry.lock().get(&id).cloned() else {
+            return;
+        };
+        // Closed tables are dropped after the lock: that frees their frames.
+        let mut closed = Vec::new();
+        let mut list = self.open_list.lock();
+        list.open.push((handle, metadata_bytes));
+        list.metadata_bytes += metadata_bytes;
+        let mut turns = 2 * list.open.len() + 1;
+        while list.open.len() > 1
+            && (list.open.len() > self.max_open || list.metadata_bytes > self.max_metadata_bytes)
+            && turns > 0
+            && !planted::active(Bug::HandlesLeak)
+        {
+            turns -= 1;
+            let hand = list.hand % list.open.len();
+            let (weak, bytes) = &list.open[hand];
+            let bytes = *bytes;
+            match weak.upgrade() {
+                Some(handle) if handle.meta.id == id => list.hand = hand + 1,
+                Some(handle) if handle.used.swap(false, Ordering::Relaxed) => {
+                    list.hand = hand + 1;
+                    closed.push((handle, None));
+                }
+                upgraded => {
+                    list.open.swap_remove(hand);
+                    list.hand = hand;
+                    list.metadata_bytes -= bytes;
+                    if let Some(handle) = upgraded {
+                        let table = handle.open.swap(None);
+                        closed.push((handle, table));
+                    }
+                }
+            }
+        }
+        drop(list);
+        // Dropping the last reference to a handle takes the locks.
+        drop(closed);
+    }
+
+    /// Takes handles that are gone off the list.
+    fn forget_dead(&self) {
+        let mut list = self.open_list.lock();
+        let mut freed = 0;
+        list.open.retain(|(handle, bytes)| {
+            let alive = handle.strong_count() > 0;
+            if !alive {
+                freed += bytes;
+            }
+            alive
+        });
+        list.metadata_bytes -= freed;
+    }
+}
+
+impl std::fmt::Debug for TableHandle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TableHandle").field("id", &self.meta.id).finish_non_exhaustive()
+    }
+}
+
+/// Numbers of SSTs that nobody uses any more.
+#[derive(Default)]
+pub struct PurgeQueue {
+    ids: Mutex<Vec<SstId>>,
+    wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+impl PurgeQueue {
+    /// Sets what is called, without any lock held, when something was added.
+    pub fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        *self.wake.lock() = Some(Arc::new(wake));
+    }
+
+    /// Adds a number.
+    pub fn push(&self, id: SstId) {
+        self.ids.lock().push(id);
+        let wake = self.wake.lock().clone();
+        if let Some(wake) = wake {
+            wake();
+        }
+    }
+
+    /// Takes all numbers.
+    pub fn take(&self) -> Vec<SstId> {
+        std::mem::take(&mut self.ids.lock())
+    }
+
+    /// How many numbers wait.
+    pub fn len(&self) -> u64 {
+        to_u64(self.ids.lock().len())
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.ids.lock().is_empty()
+    }
+}

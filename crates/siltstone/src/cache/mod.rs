@@ -1,0 +1,12 @@
+//! What is kept in memory of files: blocks ([`block`]) in frames on huge pages ([`frames`]), and open tables ([`mod@file`]).
+
+pub mod block;
+pub mod file;
+#[expect(unsafe_code, reason = "frames are shared by pins and written under claims; memory comes from the system")]
+pub mod frames;
+
+#[cfg(test)]
+mod tests;
+
+pub use block::{BlockCache, CacheStats};
+pub use file::{PurgeQueue, TableCache, TableGuard, TableHandle, sst_path};

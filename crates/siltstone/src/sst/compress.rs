@@ -1,0 +1,136 @@
+//! Compression of blocks: one place for every codec. A compressed payload is its uncompressed size (u32, little-endian) and
+//! the codec's bytes.
+
+use crate::num::{to_u32, to_u64};
+use crate::options::Compression;
+use crate::sst::codec::{MAX_BLOCK_BYTES, u32_at};
+
+/// The tag of a block that is stored as it is.
+pub(crate) const TAG_NONE: u8 = 0;
+/// The tag of LZ4 (block format).
+pub(crate) const TAG_LZ4: u8 = 1;
+/// The tag of Zstandard.
+pub(crate) const TAG_ZSTD: u8 = 2;
+
+/// Up to this size a block may claim any compression ratio; beyond it, at most [`MAX_RATIO`]. So a small hostile file cannot
+/// ask for much memory, and the writer keeps to the same rule (a larger block that compresses better is stored as it is).
+const FREE_BYTES: u64 = 16 << 20;
+const MAX_RATIO: u64 = 4;
+
+/// Compresses the blocks of one file; keeps the codec's memory between blocks.
+pub(crate) enum Compressor {
+    /// Stores blocks as they are.
+    None,
+    /// LZ4.
+    Lz4(Box<lz4_flex::block::CompressTable>),
+    /// Zstandard.
+    #[cfg(feature = "zstd")]
+    Zstd(zstd::bulk::Compressor<'static>),
+}
+
+/// Why a payload could not be turned back into a block.
+pub(crate) enum Refusal {
+    /// The bytes are not what was written.
+    Damaged(&'static str),
+    /// This build or version lacks the codec.
+    Unsupported(&'static str),
+}
+
+impl Compressor {
+    /// A compressor for a new file. Without the feature `zstd`, that codec stores blocks as they are (options are refused
+    /// long before).
+    pub(crate) fn new(kind: Compression) -> Compressor {
+        match kind {
+            Compression::None => Compressor::None,
+            Compression::Lz4 => Compressor::Lz4(Box::new(lz4_flex::block::CompressTable::small())),
+            #[cfg(feature = "zstd")]
+            Compression::Zstd => zstd::bulk::Compressor::new(1).map_or(Compressor::None, Compressor::Zstd),
+            #[cfg(not(feature = "zstd"))]
+            Compression::Zstd => Compressor::None,
+        }
+    }
+
+    /// Replaces the block at `start..` of `out` by its compressed payload if that saves at least a sixteenth; returns the tag.
+    /// `scratch` is working memory.
+    pub(crate) fn compress(&mut self, out: &mut Vec<u8>, start: usize, scratch: &mut Vec<u8>) -> u8 {
+        let raw = &out[start..];
+        let (tag, len) = match self {
+            Compressor::None => return TAG_NONE,
+            Compressor::Lz4(table) => {
+                scratch.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
+                (TAG_LZ4, lz4_flex::block::compress_into_with_table(raw, scratch, table).ok())
+            }
+            #[cfg(feature = "zstd")]
+            Compressor::Zstd(codec) => {
+                scratch.resize(zstd::zstd_safe::compress_bound(raw.len()), 0);
+                (TAG_ZSTD, codec.compress_to_buffer(raw, &mut scratch[..]).ok())
+            }
+        };
+        let raw_len = raw.len();
+        match len {
+            Some(len) if len + 4 <= raw_len - raw_len / 16 && plausible(to_u64(raw_len), to_u64(len)) => {
+                out.truncate(start);
+                out.extend_from_slice(&to_u32(raw_len).to_le_bytes());
+                out.extend_from_slice(&scratch[..len]);
+                tag
+            }
+            _ => TAG_NONE,
+        }
+    }
+}
+
+fn plausible(raw_len: u64, stored_len: u64) -> bool {
+    raw_len <= FREE_BYTES || raw_len / MAX_RATIO <= stored_len
+}
+
+/// The size of the block behind a payload, checked against what the payload can plausibly hold.
+pub(crate) fn raw_len(tag: u8, payload: &[u8]) -> Result<usize, Refusal> {
+    if tag == TAG_NONE {
+        return Ok(payload.len());
+    }
+    if tag != TAG_LZ4 && tag != TAG_ZSTD {
+        return Err(Refusal::Unsupported("a compression that this version does not know"));
+    }
+    let len = u32_at(payload, 0).ok_or(Refusal::Damaged("compressed block without a size"))?;
+    if u64::from(len) > MAX_BLOCK_BYTES || !plausible(u64::from(len), to_u64(payload.len() - 4)) {
+        return Err(Refusal::Damaged("compressed block claims an impossible size"));
+    }
+    Ok(len as usize)
+}
+
+/// Turns a payload back into the block; `out` is as long as [`raw_len`] said.
+pub(crate) fn decompress(tag: u8, payload: &[u8], out: &mut [u8]) -> Result<(), Refusal> {
+    let body = payload.get(4..).unwrap_or_default();
+    let len = match tag {
+        TAG_NONE => {
+            out.copy_from_slice(payload);
+            return Ok(());
+        }
+        TAG_LZ4 => lz4_flex::block::decompress_into(body, out).ok(),
+        #[cfg(feature = "zstd")]
+        TAG_ZSTD => unzstd(body, out),
+        _ => {
+            return Err(Refusal::Unsupported("a compression that this build does not have (feature \"zstd\")"));
+        }
+    };
+    if len == Some(out.len()) {
+        Ok(())
+    } else {
+        Err(Refusal::Damaged("compressed block does not decompress to its size"))
+    }
+}
+
+#[cfg(feature = "zstd")]
+fn unzstd(body: &[u8], out: &mut [u8]) -> Option<usize> {
+    use std::cell::RefCell;
+    // A context is 150 KiB and takes longer to make than to use: each thread keeps its own.
+    thread_local! {
+        static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
+    }
+    CONTEXT.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = zstd::bulk::Decompressor::new().ok();
+        }
+        context.as_mut()?.decompress_to_buffer(body, out).ok()
+    })
+}

@@ -1,0 +1,163 @@
+//! The filter: a blocked Bloom filter in which a key sets bits of one 64-byte line only, so that a test is one cache miss.
+//!
+//! The upper half of the key's hash chooses the line, the lower half the bits: nine bits of `h`, `h` times an odd constant,
+//! and so on. Bits per key may be fractional: the number of lines is `keys * bits / 512`, rounded up. False positives at 10
+//! bits are about 1 %, a fifth more than a flat Bloom filter's.
+
+use crate::cache::frames::AlignedBytes;
+use crate::num::{to_u32, to_u64, to_usize};
+use crate::sst::simd;
+
+/// The number of this kind of filter in the format.
+const KIND_BLOCKED_BLOOM: u8 = 1;
+/// After the lines: kind and probes.
+const TAIL_BYTES: usize = 2;
+const LINE_BYTES: usize = 64;
+const MAX_PROBES: u8 = 24;
+
+/// A filter in memory; without lines it lets everything through.
+pub(crate) struct Filter {
+    lines: AlignedBytes,
+    count: u32,
+    probes: u8,
+}
+
+#[inline(always)]
+fn line_of(hash: u64, count: u32) -> usize {
+    to_usize(((hash >> 32) * u64::from(count)) >> 32).min((count as usize).wrapping_sub(1))
+}
+
+/// Calls `with(byte, mask)` for each bit of the key until it says false.
+#[inline(always)]
+#[expect(clippy::cast_possible_truncation, reason = "the lower half of the hash")]
+fn probe(hash: u64, probes: u8, mut with: impl FnMut(usize, u8) -> bool) -> bool {
+    let mut h = hash as u32;
+    for _ in 0..probes {
+        h = h.wrapping_mul(0x9e37_79b9);
+        let bit = (h >> 23) as usize;
+        if !with(bit / 8, 1 << (bit % 8)) {
+            return false;
+        }
+    }
+    true
+}
+
+impl Filter {
+    /// The filter that lets everything through.
+    pub(crate) fn none() -> Filter {
+        Filter { lines: AlignedBytes::new(0), count: 0, probes: 0 }
+    }
+
+    /// Takes over a filter block that was read into memory (without its trailer).
+    pub(crate) fn parse(block: AlignedBytes) -> Option<Filter> {
+        let bytes = block.bytes();
+        let lines = bytes.len().checked_sub(TAIL_BYTES)?;
+        let (kind, probes) = (bytes[lines], bytes[lines + 1]);
+        let count = u32::try_from(lines / LINE_BYTES).ok()?;
+        let fits =
+            kind == KIND_BLOCKED_BLOOM && (1..=MAX_PROBES).contains(&probes) && lines % LINE_BYTES == 0 && count > 0;
+        fits.then_some(Filter { lines: block, count, probes })
+    }
+
+    /// False if no key with this hash was added.
+    #[inline]
+    pub(crate) fn may_contain(&self, hash: u64) -> bool {
+        if self.count == 0 {
+            return true;
+        }
+        let at = line_of(hash, self.count) * LINE_BYTES;
+        let Some(line) = self.lines.bytes().get(at..).and_then(|rest| rest.first_chunk::<LINE_BYTES>()) else {
+            return true;
+        };
+        probe(hash, self.probes, |byte, mask| line[byte] & mask != 0)
+    }
+
+    /// Starts fetching the line that [`may_contain`](Self::may_contain) will touch.
+    #[inline]
+    pub(crate) fn prefetch(&self, hash: u64) {
+        simd::prefetch(self.lines.bytes(), line_of(hash, self.count).wrapping_mul(LINE_BYTES));
+    }
+
+    /// Bytes of memory.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        to_u64(self.lines.bytes().len())
+    }
+}
+
+/// The number of probes for a number of bits per key: 0.6 times, a little below a flat filter's ln 2, since the bits of a
+/// line are unevenly used.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped to a small range")]
+fn probes_for(bits_per_key: f64) -> u8 {
+    (bits_per_key * 0.6).round().clamp(1.0, f64::from(MAX_PROBES)) as u8
+}
+
+/// Appends a filter block over `hashes` to `out`, and nothing if there are no bits or no keys.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a rounded count, clamped"
+)]
+pub(crate) fn write(hashes: &[u64], bits_per_key: f64, out: &mut Vec<u8>) -> bool {
+    if bits_per_key <= 0.0 || hashes.is_empty() {
+        return false;
+    }
+    let wanted = (hashes.len() as f64 * bits_per_key / 512.0).ceil().clamp(1.0, f64::from(u32::MAX >> 6));
+    let count = to_u32(wanted as usize);
+    let probes = probes_for(bits_per_key);
+    let start = out.len();
+    out.resize(start + count as usize * LINE_BYTES, 0);
+    let lines = &mut out[start..];
+    // Lines are fetched ahead: a filter is larger than the cache nearest to the core.
+    const AHEAD: usize = 8;
+    for (i, &hash) in hashes.iter().enumerate() {
+        if let Some(&later) = hashes.get(i + AHEAD) {
+            simd::prefetch(lines, line_of(later, count) * LINE_BYTES);
+        }
+        let at = line_of(hash, count) * LINE_BYTES;
+        let line = &mut lines[at..at + LINE_BYTES];
+        probe(hash, probes, |byte, mask| {
+            line[byte] |= mask;
+            true
+        });
+    }
+    out.extend_from_slice(&[KIND_BLOCKED_BLOOM, probes]);
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn build(hashes: &[u64], bits: f64) -> Filter {
+        let mut out = Vec::new();
+        assert!(write(hashes, bits, &mut out));
+        let mut block = AlignedBytes::new(out.len());
+        block.bytes_mut().copy_from_slice(&out);
+        Filter::parse(block).unwrap()
+    }
+
+    #[test]
+    fn every_key_is_found_and_few_others_are() {
+        let hash = |i: u32| crate::key::hash(&i.to_be_bytes());
+        // (bits per key, highest share of false positives in thousandths)
+        for (bits, most) in [(2.5, 330), (10.0, 13), (15.5, 3), (30.0, 1)] {
+            let hashes: Vec<u64> = (0..20_000).map(hash).collect();
+            let filter = build(&hashes, bits);
+            assert!(hashes.iter().all(|&h| filter.may_contain(h)));
+            let wrong = (20_000..120_000).filter(|&i| filter.may_contain(hash(i))).count();
+            assert!(wrong <= most * 100, "{bits} bits: {wrong} of 100000");
+        }
+    }
+
+    #[test]
+    fn no_bits_let_everything_through() {
+        assert!(!write(&[1, 2], 0.0, &mut Vec::new()));
+        let none = Filter::none();
+        none.prefetch(5);
+        assert!(none.may_contain(5));
+        let one = build(&[7], 0.1);
+        one.prefetch(u64::MAX);
+        assert!(one.may_contain(7));
+    }
+}
