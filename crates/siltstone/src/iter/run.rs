@@ -1,0 +1,183 @@
+//! The files of one sorted run as one source: they do not overlap, so they are read one after the other, and at most one is
+//! open at a time.
+
+use super::Cursor;
+use crate::error::{Error, Result};
+use crate::key::{Entry, Trailer};
+
+/// The files of a run, in key order, and how to open them.
+pub trait FileCursors {
+    /// A cursor over one file.
+    type Cursor: Cursor;
+    /// How many files there are.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// The smallest and the largest user key of file `index`.
+    fn bounds(&self, index: usize) -> (&[u8], &[u8]);
+    /// A cursor over file `index`, at no entry.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the file.
+    fn open(&self, index: usize) -> Result<Self::Cursor>;
+    /// Starts fetching what a seek to `key` in file `index` will touch, if that can be known without opening it.
+    fn prefetch(&self, index: usize, key: &[u8]) {
+        let _ = (index, key);
+    }
+}
+
+/// A position in a run.
+pub struct RunCursor<F: FileCursors> {
+    files: F,
+    /// The file that is open. There may be none even between seeks: then the cursor is at no entry.
+    open: Option<(usize, F::Cursor)>,
+    failed: Option<Error>,
+}
+
+/// Where to go in a file.
+#[derive(Clone, Copy)]
+enum Place<'k> {
+    First,
+    Last,
+    AtOrAfter(&'k [u8], Trailer),
+    Before(&'k [u8], Trailer),
+}
+
+impl<F: FileCursors> RunCursor<F> {
+    /// A cursor over `files`, at no entry.
+    pub fn new(files: F) -> RunCursor<F> {
+        RunCursor { files, open: None, failed: None }
+    }
+
+    /// The files that it reads.
+    pub fn files(&self) -> &F {
+        &self.files
+    }
+
+    /// The first file that ends at or after `key`.
+    fn first_reaching(&self, key: &[u8]) -> usize {
+        partition_point(self.files.len(), |index| self.files.bounds(index).1 < key)
+    }
+
+    /// Places the cursor in file `index`, or in the next one in the direction of `place` that has such an entry.
+    fn place(&mut self, index: usize, place: Place<'_>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let outcome = self.try_place(index, place);
+        if let Err(error) = &outcome {
+            self.failed = Some(error.clone());
+            self.open = None;
+        }
+        outcome
+    }
+
+    fn try_place(&mut self, mut index: usize, place: Place<'_>) -> Result<()> {
+        while index < self.files.len() {
+            // What is open elsewhere is closed first.
+            let here = self.open.take().filter(|(open, _)| *open == index);
+            let mut cursor = match here {
+                Some((_, cursor)) => cursor,
+                None => self.files.open(index)?,
+            };
+            match place {
+                Place::First => cursor.seek_first()?,
+                Place::Last => cursor.seek_last()?,
+                Place::AtOrAfter(key, trailer) => cursor.seek(key, trailer)?,
+                Place::Before(key, trailer) => cursor.seek_before(key, trailer)?,
+            }
+            if cursor.entry().is_some() {
+                self.open = Some((index, cursor));
+                return Ok(());
+            }
+            // Before the first file wraps to behind the last one, which ends the search too.
+            index = match place {
+                Place::First | Place::AtOrAfter(..) => index + 1,
+                Place::Last | Place::Before(..) => index.wrapping_sub(1),
+            };
+        }
+        self.open = None;
+        Ok(())
+    }
+
+    fn step(&mut self, go: fn(&mut F::Cursor) -> Result<()>) -> Result<Option<usize>> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Some((index, cursor)) = &mut self.open else {
+            debug_assert!(false, "a step needs an entry");
+            return Ok(None);
+        };
+        if let Err(error) = go(cursor) {
+            self.failed = Some(error.clone());
+            self.open = None;
+            return Err(error);
+        }
+        Ok(cursor.entry().is_none().then_some(*index))
+    }
+}
+
+impl<F: FileCursors> Cursor for RunCursor<F> {
+    fn seek_first(&mut self) -> Result<()> {
+        self.place(0, Place::First)
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        self.place(self.files.len().wrapping_sub(1), Place::Last)
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        self.place(self.first_reaching(key), Place::AtOrAfter(key, trailer))
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        let begun = partition_point(self.files.len(), |index| self.files.bounds(index).0 <= key);
+        self.place(begun.wrapping_sub(1), Place::Before(key, trailer))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        match self.step(F::Cursor::next)? {
+            Some(left) => self.place(left + 1, Place::First),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        match self.step(F::Cursor::prev)? {
+            Some(left) => self.place(left.wrapping_sub(1), Place::Last),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        self.open.as_ref().and_then(|(_, cursor)| cursor.entry())
+    }
+
+    fn prefetch(&mut self, key: &[u8]) {
+        let index = self.first_reaching(key);
+        match &mut self.open {
+            Some((open, cursor)) if *open == index => cursor.prefetch(key),
+            _ if index < self.files.len() => self.files.prefetch(index, key),
+            _ => {}
+        }
+    }
+}
+
+/// The first index below `len` for which `before` is false; `before` is true, then false.
+fn partition_point(len: usize, before: impl Fn(usize) -> bool) -> usize {
+    let (mut low, mut high) = (0, len);
+    while low < high {
+        let middle = usize::midpoint(low, high);
+        if before(middle) {
+            low = middle + 1;
+        } else {
+            high = middle;
+        }
+    }
+    low
+}
