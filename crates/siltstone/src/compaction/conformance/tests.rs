@@ -1,0 +1,139 @@
+use super::*;
+use crate::compaction::{Strategy, strategies};
+
+#[test]
+fn every_preset_conforms() {
+    for preset in strategies() {
+        let report = run(&Strategy::named(preset.name).unwrap(), 1, 150).unwrap_or_else(|error| panic!("{error}"));
+        assert!(report.merges > 500 && report.moves > 50 && report.concurrent > 20, "{}: {report:?}", preset.name);
+    }
+}
+
+/// Every trigger, granularity, movement and priority in some strategy.
+const OTHERS: &[&str] = &[
+    r#"
+name = "full"
+layout = { kind = "leveling" }
+size_ratio = 4
+[[rule]]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "level" }
+"#,
+    r#"
+name = "universal"
+layout = { kind = "hybrid", runs = [4] }
+priority = "rule-order"
+[[rule]]
+trigger = { kind = "space-amplification", percent = 200 }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs", pick = "similar-size" }
+"#,
+    r#"
+name = "deletes"
+layout = { kind = "leveling" }
+priority = "rule-order"
+tie_break = "right-most"
+[[rule]]
+trigger = { kind = "tombstone-density", share = 0.5 }
+granularity = { kind = "file" }
+movement = ["tombstone-density", "expired-tombstones"]
+[[rule]]
+trigger = { kind = "file-staleness", age = "90s" }
+granularity = { kind = "file" }
+movement = ["oldest", "coldest"]
+[[rule]]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "files", count = 3 }
+movement = ["least-overlap-grandparent", "largest"]
+"#,
+    r#"
+name = "fluid"
+layout = { kind = "hybrid", runs = [3, 2, 1] }
+size_ratio = 3
+priority = "deepest-first"
+reuse = "never"
+[[rule]]
+levels = [0, 1]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = "leveled"
+trigger = { kind = "level-saturation", full_at = 0.9 }
+granularity = { kind = "files", bytes = 1200 }
+movement = ["least-overlap-parent"]
+"#,
+    r#"
+name = "by files"
+layout = { kind = "one-leveling", l0_runs = 2 }
+priority = "shallowest-first"
+[[rule]]
+levels = "tiered"
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = "leveled"
+trigger = { kind = "level-saturation", files = 8 }
+granularity = { kind = "file" }
+movement = ["round-robin"]
+"#,
+];
+
+#[test]
+fn strategies_with_every_other_option_conform() {
+    for text in OTHERS {
+        let strategy = Strategy::parse(text).unwrap_or_else(|error| panic!("{error}"));
+        run(&strategy, 2, 100).unwrap_or_else(|error| panic!("{error}"));
+    }
+}
+
+/// A planted bug: files go to the next level without what they overlap there.
+struct Careless(Strategy);
+
+impl CompactionPolicy for Careless {
+    fn name(&self) -> &str {
+        "careless"
+    }
+
+    fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
+        let mut plan = self.0.pick(view)?;
+        if plan.inputs.len() > 1 {
+            plan.inputs.pop();
+        }
+        Some(plan)
+    }
+
+    fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
+        self.0.run_limit(view, level)
+    }
+}
+
+#[test]
+fn the_suite_catches_a_careless_policy() {
+    let error = run(&Careless(Strategy::named("one-leveling").unwrap()), 1, 20).unwrap_err();
+    assert!(error.contains("law output-disjoint broken") || error.contains("law age-order broken"), "{error}");
+}
+
+/// A planted bug: never merges the upper levels.
+struct Lazy(Strategy);
+
+impl CompactionPolicy for Lazy {
+    fn name(&self) -> &str {
+        "lazy"
+    }
+
+    fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
+        self.0.pick(view).filter(|plan| plan.inputs[0].level.0 > 0)
+    }
+
+    fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
+        self.0.run_limit(view, level)
+    }
+}
+
+#[test]
+fn the_suite_catches_a_policy_that_starves_a_level() {
+    let error = run(&Lazy(Strategy::named("one-leveling").unwrap()), 1, 20).unwrap_err();
+    assert!(error.contains("writers would wait for ever"), "{error}");
+}

@@ -1,0 +1,253 @@
+//! The third primitive: how much moves at once (sarkar21 section 3.1.3).
+//!
+//! The functions here turn "this level", "these runs" or "this file" into the complete inputs of a job and its output place: what
+//! shares keys with it comes along, so that the laws of [`Plan::check`](super::Plan::check) hold unless a running job is in the way.
+
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::layout::Shape;
+use super::plan::{Place, PlanInput};
+use super::view::LsmView;
+use crate::version::{FileMeta, LevelId, Run, RunOrder};
+
+/// How much moves at once.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Granularity {
+    /// The whole level, with the whole next one if that is leveled (sarkar21's Full).
+    Level {},
+    /// Whole runs of the level.
+    SortedRuns {
+        /// Which. Default `all`.
+        #[serde(default)]
+        pick: RunPick,
+        /// For `similar-size`: a run joins while it is at most this many percent larger than all newer ones together. Default 1.
+        percent: Option<u32>,
+        /// For `similar-size`: the fewest runs worth a merge. Default 2.
+        min_runs: Option<u32>,
+    },
+    /// One file, with what it overlaps in the next level.
+    File {},
+    /// Neighbouring files, the first chosen by the movement; `count` or `bytes` says how many.
+    Files {
+        /// At most so many files.
+        count: Option<u32>,
+        /// Files of at most so many bytes together, one at least.
+        bytes: Option<u64>,
+    },
+}
+
+/// Which runs of a level are merged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RunPick {
+    /// All, into the next level.
+    #[default]
+    All,
+    /// Consecutive ones of similar size, within the level (RocksDB universal, rules 3 and 4): the first span, from the newest on, in
+    /// which each run is not much larger than the newer ones together; if there is none, as many of the newest as bring the level
+    /// below the trigger.
+    SimilarSize,
+}
+
+impl Granularity {
+    /// Whether a movement chooses among files.
+    pub fn picks_files(&self) -> bool {
+        matches!(self, Granularity::File {} | Granularity::Files { .. })
+    }
+}
+
+/// Inputs and output place of a job that is still to be checked.
+#[derive(Clone, Debug)]
+pub struct Draft {
+    /// The inputs, newest place first.
+    pub inputs: Vec<PlanInput>,
+    /// The output place.
+    pub output: Place,
+}
+
+impl Draft {
+    /// Every input file.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        self.inputs.iter().flat_map(|input| &input.files)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.files().map(|file| file.bytes).sum()
+    }
+}
+
+fn whole(level: LevelId, run: &Run) -> PlanInput {
+    PlanInput { level, run: run.order, files: run.files.clone() }
+}
+
+/// All runs of a level.
+pub fn all_runs(view: &LsmView<'_>, level: LevelId) -> Vec<PlanInput> {
+    view.level(level).runs.iter().map(|run| whole(level, run)).collect()
+}
+
+/// Smallest and largest key of `inputs`, which are not empty.
+fn hull(inputs: &[PlanInput]) -> (&[u8], &[u8]) {
+    let first = inputs.iter().filter_map(|input| input.files.first()).map(|file| &file.smallest[..]).min();
+    let last = inputs.iter().filter_map(|input| input.files.last()).map(|file| &file.largest[..]).max();
+    (first.unwrap_or_default(), last.unwrap_or_default())
+}
+
+/// `sources` and what they meet in the next level, which gets the output: added to its run if it is leveled, a new run otherwise.
+/// With `all_of_it`, the run of a leveled next level is an input as a whole.
+pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_it: bool) -> Draft {
+    let output = output_place(shape, &sources, to);
+    let target = shape.view.level(to).runs.iter().find(|run| run.order == output.run);
+    if let Some(run) = target {
+        let (first, last) = hull(&sources);
+        let met = if all_of_it { &run.files[..] } else { run.overlapping(first, last) };
+        if !met.is_empty() {
+            sources.push(PlanInput { level: to, run: run.order, files: met.to_vec() });
+        }
+    }
+    Draft { inputs: sources, output }
+}
+
+/// The place of a job's output in level `to`. In a leveled level it is the newest run (the only one, unless the strategy was changed),
+/// or the one that a running job is about to make. In a tiered level it is a new run, newer than all that are there or coming.
+fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place {
+    let there = shape.view.newest_run(to).map(|run| run.order);
+    let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
+    let own = sources.iter().map(|input| input.run).max().unwrap_or_default();
+    let run = match there.max(coming) {
+        Some(newest) if shape.is_leveled(to) => newest,
+        Some(newest) => own.max(RunOrder(newest.0 + 1)),
+        None => own,
+    };
+    Place { level: to, run }
+}
+
+/// The layout's own rule: the newer runs of a leveled level are merged into the oldest.
+pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
+    let (oldest, newer) = view.level(level).runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
+    let mut inputs: Vec<PlanInput> = newer.iter().map(|run| whole(level, run)).collect();
+    let (first, last) = hull(&inputs);
+    let met = oldest.overlapping(first, last);
+    if !met.is_empty() {
+        inputs.push(PlanInput { level, run: oldest.order, files: met.to_vec() });
+    }
+    Some(Draft { inputs, output: Place { level, run: oldest.order } })
+}
+
+/// Everything into the oldest run of the tree.
+pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
+    let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
+    let output = inputs.last()?.place();
+    Some(Draft { inputs, output })
+}
+
+/// Consecutive runs of similar size, merged within their level; see [`RunPick::SimilarSize`]. `excess` is how many runs the level must lose
+/// if sizes suggest nothing.
+pub fn similar_runs(view: &LsmView<'_>, level: LevelId, percent: u32, min_runs: usize, excess: usize) -> Option<Draft> {
+    let runs = &view.level(level).runs;
+    let idle = |run: &Run| !view.any_busy(&run.files);
+    let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
+    let similar = (0..runs.len()).find_map(|start| {
+        let mut end = start;
+        let mut bytes = 0u128;
+        while end < runs.len()
+            && idle(&runs[end])
+            && (end == start || bytes * (100 + u128::from(percent)) >= u128::from(sizes[end]) * 100)
+        {
+            bytes += u128::from(sizes[end]);
+            end += 1;
+        }
+        (end - start >= min_runs.max(2)).then_some(start..end)
+    });
+    let newest = || {
+        let start = runs.iter().position(idle)?;
+        let idle_len = runs[start..].iter().take_while(|run| idle(run)).count();
+        (idle_len >= 2).then(|| start..start + idle_len.min(excess + 1))
+    };
+    let span = similar.or_else(newest)?;
+    let inputs: Vec<PlanInput> = runs[span].iter().map(|run| whole(level, run)).collect();
+    let output = inputs.first()?.place();
+    Some(Draft { inputs, output })
+}
+
+/// Where `file` stands among the runs of a level.
+#[derive(Clone, Copy, Debug)]
+pub struct Pick<'a> {
+    /// Its level.
+    pub level: LevelId,
+    /// Its run.
+    pub run: &'a Run,
+    /// Its position in the run.
+    pub at: usize,
+}
+
+/// The files of a pick's run from it on, as many as the granularity takes.
+pub fn neighbours<'a>(pick: Pick<'a>, granularity: &Granularity) -> &'a [Arc<FileMeta>] {
+    let rest = &pick.run.files[pick.at..];
+    let len = match granularity {
+        Granularity::Files { count, bytes } => {
+            let mut taken = 0u64;
+            let fits = rest.iter().take_while(|file| {
+                taken = taken.saturating_add(file.bytes);
+                bytes.is_none_or(|bytes| taken <= bytes)
+            });
+            fits.count().max(1).min(count.map_or(usize::MAX, |count| usize::try_from(count).unwrap_or(usize::MAX)))
+        }
+        _ => 1,
+    };
+    &rest[..len.min(rest.len())]
+}
+
+/// `files` of one run and what they meet: in a tiered level every file of the level that shares keys with them, directly or through
+/// others, and the files of the next level. With `expand_bytes`, more files of the level join as long as they meet no further file of
+/// the next level and all inputs together stay below it (LevelDB).
+pub fn files_down(
+    shape: &Shape<'_>,
+    level: LevelId,
+    run: RunOrder,
+    files: &[Arc<FileMeta>],
+    expand_bytes: u64,
+) -> Draft {
+    let seed = vec![PlanInput { level, run, files: files.to_vec() }];
+    let draft = down(shape, closure(shape, level, seed), level.parent(), false);
+    let met =
+        |draft: &Draft| draft.inputs.iter().filter(|input| input.level != level).flat_map(|input| &input.files).count();
+    if expand_bytes == 0 || met(&draft) == 0 {
+        return draft;
+    }
+    let (first, last) = hull(&draft.inputs);
+    let runs =
+        shape.view.level(level).runs.iter().filter(|other| draft.inputs.iter().any(|input| input.run == other.order));
+    let wider = runs.map(|run| PlanInput { level, run: run.order, files: run.overlapping(first, last).to_vec() });
+    let wider: Vec<PlanInput> =
+        wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(&input.files)).collect();
+    if wider.is_empty() {
+        return draft;
+    }
+    let wider = down(shape, closure(shape, level, wider), level.parent(), false);
+    let same_output = met(&wider) == met(&draft) && wider.output == draft.output;
+    if same_output && wider.bytes() > draft.bytes() && wider.bytes() < expand_bytes { wider } else { draft }
+}
+
+/// `seed` and all files of the level that share keys with it, directly or through others; newest run first. A leveled level's only run
+/// adds nothing. Where a leveled level still holds several runs, newer ones stay behind: they are merged into it later.
+fn closure(shape: &Shape<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanInput> {
+    if shape.is_leveled(level) {
+        return seed;
+    }
+    let runs = &shape.view.level(level).runs;
+    let mut inputs = seed;
+    loop {
+        let (first, last) = hull(&inputs);
+        let met =
+            runs.iter().map(|run| PlanInput { level, run: run.order, files: run.overlapping(first, last).to_vec() });
+        let met: Vec<PlanInput> = met.filter(|input| !input.files.is_empty()).collect();
+        let count = |inputs: &[PlanInput]| inputs.iter().map(|input| input.files.len()).sum::<usize>();
+        if count(&met) == count(&inputs) {
+            return met;
+        }
+        inputs = met;
+    }
+}

@@ -1,0 +1,59 @@
+//! Compaction decides here, on metadata alone: no file, clock, thread or random number.
+//!
+//! ```text
+//! LsmView --policy.pick--> Plan --planner: moves first, laws checked--> Job (crate::jobs) --> VersionEdit
+//! ```
+//!
+//! | module | |
+//! | --- | --- |
+//! | [`view`] | what a policy may see |
+//! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
+//! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
+//! | [`planner`] | policy and manual requests to checked plans |
+//! | [`conformance`] | the suite that any policy can be run through |
+
+pub mod conformance;
+pub mod granularity;
+pub mod layout;
+pub mod movement;
+pub mod plan;
+pub mod planner;
+pub mod record;
+pub mod strategy;
+pub mod trigger;
+pub mod view;
+
+pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
+pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
+pub use record::{Candidate, DecisionRecord, Reason};
+pub use strategy::{Preset, Strategy, strategies};
+pub use view::{LsmView, MAX_LEVELS, ReadCounters, Sizes};
+
+use crate::version::LevelId;
+
+/// Decides what is compacted next.
+///
+/// A policy is a pure function: equal views give equal plans. It accepts every legal tree, whoever built it. What it returns is
+/// checked ([`Plan::check`]); an illegal plan is refused by the law's name. [`conformance::run`] tests a policy.
+pub trait CompactionPolicy: Send + Sync {
+    /// Its name.
+    fn name(&self) -> &str;
+
+    /// What to compact next, or none if the tree is as it should be or everything due is blocked by running jobs.
+    fn pick(&self, view: &LsmView<'_>) -> Option<Plan>;
+
+    /// How many sorted runs `level` holds before they are due to be merged; 1 makes the level leveled. At least 1.
+    fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32;
+
+    /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2).
+    fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
+        let last = view.last_level().max(LevelId(1));
+        (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+    }
+
+    /// Where the files of manual compactions end.
+    fn cut(&self, view: &LsmView<'_>) -> CutRule {
+        CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
+    }
+}

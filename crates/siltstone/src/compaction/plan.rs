@@ -1,0 +1,204 @@
+//! What to do and why, as plain data. `laws.rs` holds every law that a plan must obey.
+//!
+//! # Age is place
+//!
+//! ```text
+//!  newer   L0 run 9          a version of a key in a newer place is newer than one in an older place;
+//!    |     L0 run 7          two files that share no key may stand in any order
+//!    |     L1 run 4
+//!  older   L2 run 4          run orders compare inside one level only
+//! ```
+//!
+//! A [`Place`] is a level and a run order. A job takes files out of their places and puts what they hold into one other place, its
+//! [output](Plan::output). It may do so only if nothing that overlaps a file stands on the file's way, up or down: then no
+//! entry ever overtakes another version of its key. Dropping tombstones rests on the same order ([`Plan::older_files`]).
+//!
+//! The one run of a leveled level keeps its order for ever, files come and go. A new run of a tiered level gets an order above
+//! all that are there. So no file is ever stamped anew, and an edit is "these out, those in".
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::record::DecisionRecord;
+use crate::version::{FileMeta, LevelId, Run, RunOrder, SstId, Version};
+
+mod laws;
+
+pub use laws::{Law, LawBroken};
+pub(super) use laws::{hides_nothing, only_dead_tombstones, places};
+
+/// A sorted run's place in the tree. Ascending order is from newest to oldest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub struct Place {
+    /// The level.
+    pub level: LevelId,
+    /// The run's order in the level.
+    pub run: RunOrder,
+}
+
+impl PartialOrd for Place {
+    fn partial_cmp(&self, other: &Place) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Place {
+    /// A smaller place is newer.
+    fn cmp(&self, other: &Place) -> std::cmp::Ordering {
+        self.level.cmp(&other.level).then(other.run.cmp(&self.run))
+    }
+}
+
+impl Place {
+    /// Whether data that goes from `from` to `to` passes this place or ends in it. Both directions; `from` itself is not
+    /// on the way.
+    fn on_way(self, from: Place, to: Place) -> bool {
+        (from < self && self <= to) || (to <= self && self < from)
+    }
+}
+
+/// Files of one run that a job consumes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlanInput {
+    /// The run's level.
+    pub level: LevelId,
+    /// The run's order.
+    pub run: RunOrder,
+    /// The files, ascending by key; not necessarily neighbours.
+    pub files: Vec<Arc<FileMeta>>,
+}
+
+impl PlanInput {
+    /// Where the files are.
+    pub fn place(&self) -> Place {
+        Place { level: self.level, run: self.run }
+    }
+}
+
+/// What is done with the inputs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Action {
+    /// Read, merge, write anew.
+    Merge,
+    /// Only the tree changes: the files stand in the output place afterwards.
+    Move,
+    /// The files go away: they hold nothing but tombstones that hide nothing.
+    Drop,
+}
+
+/// Whether the planner may move files instead of rewriting them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Reuse {
+    /// Files of the inputs' levels that can move go first, whichever they are (wei25).
+    #[default]
+    MovesFirst,
+    /// The inputs are moved if all of them can be (LevelDB's trivial move).
+    Picked,
+    /// Always rewrite.
+    Never,
+}
+
+/// Where an output file ends; [`OutputCut`](crate::jobs::cut::OutputCut) applies it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CutRule {
+    /// At this size, in bytes.
+    pub file_bytes: u64,
+    /// From half of that size on, preferably at a file border of the level below the output (RocksDB's rule).
+    pub align: bool,
+    /// Before the file overlaps more than this in the level below the output, in bytes; 0 for no limit (LevelDB's rule).
+    pub grandparent_bytes: u64,
+}
+
+/// One compaction, ready to be checked and done.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// What is consumed, newest place first, at most one input a run.
+    pub inputs: Vec<PlanInput>,
+    /// Where the result goes; the run may exist or not.
+    pub output: Place,
+    /// What is done.
+    pub action: Action,
+    /// Where output files end.
+    pub cut: CutRule,
+    /// Whether the planner may move instead.
+    pub reuse: Reuse,
+    /// The round-robin cursor of a level once this plan has started; kept in memory only.
+    pub cursor: Option<(LevelId, Bytes)>,
+    /// Why.
+    pub record: DecisionRecord,
+}
+
+impl Plan {
+    /// The input files, newest place first, ascending by key within a run.
+    pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
+        self.inputs.iter().flat_map(|input| &input.files)
+    }
+
+    /// Bytes of the input files.
+    pub fn input_bytes(&self) -> u64 {
+        self.files().map(|file| file.bytes).sum()
+    }
+
+    /// Smallest and largest user key of the inputs; two empty keys without inputs.
+    pub fn hull(&self) -> (&[u8], &[u8]) {
+        let first = self.inputs.iter().filter_map(|input| input.files.first()).map(|file| &file.smallest[..]).min();
+        let last = self.inputs.iter().filter_map(|input| input.files.last()).map(|file| &file.largest[..]).max();
+        (first.unwrap_or_default(), last.unwrap_or_default())
+    }
+
+    /// What the job's [`VersionEdit`](crate::version::VersionEdit) removes.
+    pub fn removed(&self) -> Vec<(LevelId, RunOrder, SstId)> {
+        let removed =
+            self.inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.level, input.run, file.id)));
+        removed.collect()
+    }
+
+    /// What the edit of a [`Action::Move`] adds: the same files, new in their level since `now_ms`.
+    pub fn moved(&self, now_ms: u64) -> Vec<(LevelId, RunOrder, Arc<FileMeta>)> {
+        let renewed = |file: &Arc<FileMeta>| Arc::new(FileMeta { entered_level_ms: now_ms, ..(**file).clone() });
+        self.files().map(|file| (self.output.level, self.output.run, renewed(file))).collect()
+    }
+
+    /// The files below the output level that overlap the inputs, ascending by key, for the output cut. Of a level with several
+    /// runs the oldest, largest one counts.
+    pub fn grandparents(&self, version: &Version) -> Vec<Arc<FileMeta>> {
+        let (first, last) = self.hull();
+        let below = version.levels.get(self.output.level.index() + 1).and_then(|level| level.runs.last());
+        below.map_or_else(Vec::new, |run| run.overlapping(first, last).to_vec())
+    }
+
+    /// The files that could hold older versions of the inputs' keys than the output will, run by run: everything older than the
+    /// output place that overlaps the inputs and is no input.
+    pub fn older_files(&self, version: &Version) -> Vec<Vec<Arc<FileMeta>>> {
+        let (first, last) = self.hull();
+        let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
+        let overlapping = |run: &Run| {
+            let files = run.overlapping(first, last).iter();
+            files.filter(|file| !inputs.contains(&file.id)).cloned().collect::<Vec<_>>()
+        };
+        let older = places(version).filter(|(place, _)| *place > self.output);
+        older.map(|(_, run)| overlapping(run)).filter(|files| !files.is_empty()).collect()
+    }
+}
+
+impl fmt::Display for Plan {
+    /// `merge 4 3 1 2 -> L1   rule 1, sorted-runs 2 >= 2`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self.action {
+            Action::Merge => "merge",
+            Action::Move => "move",
+            Action::Drop => "drop",
+        };
+        write!(f, "{verb}")?;
+        for file in self.files() {
+            write!(f, " {}", file.id.0)?;
+        }
+        if self.action != Action::Drop {
+            write!(f, " -> L{}", self.output.level.0)?;
+        }
+        write!(f, "   {}", self.record)
+    }
+}

@@ -1,0 +1,269 @@
+//! Every law that a plan must obey, in one place; [`Plan::check`] names the one that is broken.
+//!
+//! The laws are sufficient: whatever passes is invisible to every reader, several jobs at once included. A test throws dice for plans
+//! and asks all readers after each one that passed (`tests/it/compaction/invisible.rs`).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use super::super::view::{LsmView, MAX_LEVELS};
+use super::{Action, Place, Plan};
+use crate::version::{FileMeta, Run, SstId, Version};
+
+/// The laws of plans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Law {
+    /// A plan has inputs.
+    HasInputs,
+    /// Every input is in the tree where the plan says, once, in key order, newest place first.
+    InputsExist,
+    /// No input is in use by a running job.
+    NotBusy,
+    /// The output level is one that a tree may have.
+    LevelExists,
+    /// No file that is not an input, and no output of a running job, overlaps an input on its way to the output place.
+    AgeOrder,
+    /// The output run's files that are no inputs, and the outputs of running jobs to that run, do not overlap the output.
+    OutputDisjoint,
+    /// No running job's input meets this plan's output on its way.
+    RunningApart,
+    /// Only flushes and ingestions make newer runs in L0.
+    NewestIsFlushed,
+    /// Files that move go to another place and do not overlap each other.
+    MoveKeepsFiles,
+    /// Files that are dropped hold tombstones only, seen by all snapshots, and no older file could hold their keys.
+    DropLosesNothing,
+}
+
+impl Law {
+    /// The law's name in messages and events.
+    pub fn name(self) -> &'static str {
+        match self {
+            Law::HasInputs => "has-inputs",
+            Law::InputsExist => "inputs-exist",
+            Law::NotBusy => "not-busy",
+            Law::LevelExists => "level-exists",
+            Law::AgeOrder => "age-order",
+            Law::OutputDisjoint => "output-disjoint",
+            Law::RunningApart => "running-apart",
+            Law::NewestIsFlushed => "newest-is-flushed",
+            Law::MoveKeepsFiles => "move-keeps-files",
+            Law::DropLosesNothing => "drop-loses-nothing",
+        }
+    }
+}
+
+/// A plan broke a law.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LawBroken {
+    /// Which.
+    pub law: Law,
+    /// By what.
+    pub what: String,
+}
+
+impl fmt::Display for LawBroken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "law {} broken: {}", self.law.name(), self.what)
+    }
+}
+
+impl std::error::Error for LawBroken {}
+impl Plan {
+    /// Checks every law of plans.
+    ///
+    /// # Errors
+    /// The first law that is broken, and by what.
+    pub fn check(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
+        self.check_inputs(view)?;
+        let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
+        match self.action {
+            Action::Drop => self.check_drop(view, &inputs),
+            Action::Merge | Action::Move => {
+                self.check_output(view, &inputs)?;
+                self.check_way(view, &inputs)?;
+                self.check_running(view)
+            }
+        }
+    }
+
+    fn check_inputs(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
+        ensure(!self.inputs.is_empty(), Law::HasInputs, || "the plan has none".to_owned())?;
+        for pair in self.inputs.windows(2) {
+            ensure(pair[0].place() < pair[1].place(), Law::InputsExist, || {
+                format!("{} stands before {}", show(pair[0].place()), show(pair[1].place()))
+            })?;
+        }
+        for input in &self.inputs {
+            let place = input.place();
+            ensure(!input.files.is_empty(), Law::HasInputs, || format!("no file of {}", show(place)))?;
+            let run = view.level(input.level).runs.iter().find(|run| run.order == input.run);
+            let mut rest = run.map_or(&[][..], |run| &run.files[..]);
+            for file in &input.files {
+                // Both sides ascend, so each file is searched behind the one before it: duplicates and disorder show as missing.
+                let at = rest.partition_point(|other| other.smallest < file.smallest);
+                let found = rest.get(at).is_some_and(|other| Arc::ptr_eq(other, file) || other == file);
+                ensure(found, Law::InputsExist, || {
+                    format!("file {} is not in {}, or is there twice", file.id.0, show(place))
+                })?;
+                rest = &rest[at + 1..];
+                ensure(!view.is_busy(file.id), Law::NotBusy, || format!("file {} is in use", file.id.0))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn check_output(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+        let output = self.output;
+        ensure(output.level.0 < MAX_LEVELS, Law::LevelExists, || {
+            format!("L{}, the deepest is L{}", output.level.0, MAX_LEVELS - 1)
+        })?;
+        if output.level.0 == 0 {
+            let newest = self.inputs.iter().filter(|input| input.level.0 == 0).map(|input| input.run).max();
+            ensure(newest.is_some_and(|newest| output.run <= newest), Law::NewestIsFlushed, || {
+                format!("output {} is newer than the inputs", show(output))
+            })?;
+        }
+        if self.action == Action::Move {
+            let mut files: Vec<_> = self.files().collect();
+            files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            let meet = files.windows(2).find(|pair| pair[0].largest >= pair[1].smallest);
+            ensure(meet.is_none(), Law::MoveKeepsFiles, || {
+                meet.map_or(String::new(), |pair| format!("files {} and {} overlap", pair[0].id.0, pair[1].id.0))
+            })?;
+            let stays = self.inputs.iter().any(|input| input.place() == output);
+            ensure(!stays, Law::MoveKeepsFiles, || format!("files of {} would stay there", show(output)))?;
+        }
+        let Some(run) = view.level(output.level).runs.iter().find(|run| run.order == output.run) else {
+            return Ok(());
+        };
+        self.check_disjoint(run, inputs)
+    }
+
+    /// A merge may write one file over the inputs' whole hull; a moved file takes its own range only.
+    fn check_disjoint(&self, run: &Run, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+        let overlapped = match self.action {
+            Action::Move => {
+                self.files().find_map(|file| outsider(run.overlapping(&file.smallest, &file.largest), inputs))
+            }
+            Action::Merge | Action::Drop => {
+                let (first, last) = self.hull();
+                outsider(run.overlapping(first, last), inputs)
+            }
+        };
+        match overlapped {
+            None => Ok(()),
+            Some(file) => {
+                broken(Law::OutputDisjoint, format!("file {} of {} overlaps the output", file.id.0, show(self.output)))
+            }
+        }
+    }
+
+    fn check_way(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+        for input in &self.inputs {
+            let way = places(view.version).filter(|(place, _)| place.on_way(input.place(), self.output));
+            for (place, run) in way {
+                for file in &input.files {
+                    if let Some(other) = outsider(run.overlapping(&file.smallest, &file.largest), inputs) {
+                        return broken(
+                            Law::AgeOrder,
+                            format!("file {} would pass file {} of {}", file.id.0, other.id.0, show(place)),
+                        );
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a running job will write is in no version yet: it counts as one file over its inputs' hull, in its output place.
+    fn check_running(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
+        let (first, last) = self.hull();
+        for other in view.running().iter().filter(|other| other.action != Action::Drop) {
+            let (other_first, other_last) = other.hull();
+            if first > other_last || other_first > last {
+                continue;
+            }
+            ensure(self.output != other.output, Law::OutputDisjoint, || {
+                format!("a running job writes {} to {}", show_range(other_first, other_last), show(other.output))
+            })?;
+            let met = self.inputs.iter().filter(|input| other.output.on_way(input.place(), self.output));
+            let met = met.flat_map(|input| &input.files).find(|file| file.overlaps(other_first, other_last));
+            if let Some(file) = met {
+                return broken(
+                    Law::AgeOrder,
+                    format!("file {} would pass what a running job writes to {}", file.id.0, show(other.output)),
+                );
+            }
+            let met = other.inputs.iter().filter(|input| self.output.on_way(input.place(), other.output));
+            let met = met.flat_map(|input| &input.files).find(|file| file.overlaps(first, last));
+            if let Some(file) = met {
+                return broken(Law::RunningApart, format!("file {} of a running job would pass the output", file.id.0));
+            }
+        }
+        Ok(())
+    }
+
+    fn check_drop(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+        for input in &self.inputs {
+            for file in &input.files {
+                ensure(only_dead_tombstones(view, input.place(), file, inputs), Law::DropLosesNothing, || {
+                    format!("file {} holds more than tombstones that hide nothing", file.id.0)
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The runs of a version with their places, newest first.
+pub(in super::super) fn places(version: &Version) -> impl Iterator<Item = (Place, &Run)> {
+    version.runs().map(|(level, run)| (Place { level, run: run.order }, run))
+}
+
+/// Whether `file` could be left out of the tree: only tombstones, seen by all snapshots, and nothing older that they hide. Files
+/// of `leaving` go away with it and hide nothing.
+pub(in super::super) fn only_dead_tombstones(
+    view: &LsmView<'_>,
+    place: Place,
+    file: &FileMeta,
+    leaving: &BTreeSet<SstId>,
+) -> bool {
+    file.tombstones == file.entries
+        && file.range_tombstones == 0
+        && view.visible_to_all_snapshots(file)
+        && hides_nothing(view, place, file, leaving)
+}
+
+/// Whether no older file than `place` could hold a key of `file`; files of `leaving` do not count.
+pub(in super::super) fn hides_nothing(
+    view: &LsmView<'_>,
+    place: Place,
+    file: &FileMeta,
+    leaving: &BTreeSet<SstId>,
+) -> bool {
+    places(view.version)
+        .filter(|(older, _)| *older > place)
+        .all(|(_, run)| outsider(run.overlapping(&file.smallest, &file.largest), leaving).is_none())
+}
+
+fn outsider<'a>(files: &'a [Arc<FileMeta>], inputs: &BTreeSet<SstId>) -> Option<&'a Arc<FileMeta>> {
+    files.iter().find(|file| !inputs.contains(&file.id))
+}
+
+fn ensure(holds: bool, law: Law, what: impl FnOnce() -> String) -> Result<(), LawBroken> {
+    if holds { Ok(()) } else { broken(law, what()) }
+}
+
+fn broken(law: Law, what: String) -> Result<(), LawBroken> {
+    Err(LawBroken { law, what })
+}
+
+fn show(place: Place) -> String {
+    format!("L{} run {}", place.level.0, place.run.0)
+}
+
+fn show_range(first: &[u8], last: &[u8]) -> String {
+    format!("{}..={}", first.escape_ascii(), last.escape_ascii())
+}

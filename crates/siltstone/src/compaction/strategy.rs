@@ -1,0 +1,282 @@
+//! The one policy that we ship: a layout and ordered rules, read from a TOML file.
+//!
+//! ```toml
+//! name = "one-leveling"
+//! layout = { kind = "one-leveling", l0_runs = 4 }
+//!
+//! [[rule]]
+//! levels      = "tiered"
+//! trigger     = { kind = "sorted-runs" }
+//! granularity = { kind = "sorted-runs" }
+//! ```
+//!
+//! Reading is strict: an unknown key, an unknown option or an impossible combination is refused with the line and with what would be
+//! allowed. What can be written works; what is not built cannot be written.
+//!
+//! `validate.rs` refuses what TOML cannot, `decide.rs` is the policy.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, Deserializer, SeqAccess, Visitor};
+use toml::Spanned;
+
+use super::granularity::Granularity;
+use super::layout::Layout;
+use super::movement::Movement;
+use super::plan::Reuse;
+use super::trigger::Trigger;
+use super::view::MAX_LEVELS;
+use crate::error::{Error, Result};
+
+mod decide;
+mod validate;
+
+/// A strategy that is compiled in.
+#[derive(Clone, Copy, Debug)]
+pub struct Preset {
+    /// Its name.
+    pub name: &'static str,
+    /// Its file.
+    pub text: &'static str,
+}
+
+macro_rules! presets {
+    ($($name:literal),*) => {
+        &[$(Preset { name: $name, text: include_str!(concat!("../../../../strategies/", $name, ".toml")) }),*]
+    };
+}
+
+static PRESETS: &[Preset] = presets!["dostoevsky", "leveldb", "leveling", "one-leveling", "tiering"];
+
+/// The strategies that are compiled in, by name.
+pub fn strategies() -> &'static [Preset] {
+    PRESETS
+}
+
+/// A layout, rules, and what stands beside the primitives.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Strategy {
+    /// Its name.
+    pub name: String,
+    /// Where it comes from.
+    #[serde(default)]
+    pub source: String,
+    /// What of the system it is named after it leaves out.
+    #[serde(default)]
+    pub leaves_out: String,
+    /// Capacity ratio of neighbouring levels; the keyspace's option wins. Default 10, at least 2.
+    #[serde(default = "ten")]
+    pub size_ratio: u32,
+    /// Capacity of L1 in memtables; the keyspace's option wins. Default: what the layout says.
+    pub level1_memtables: Option<f64>,
+    /// How many runs each level may hold.
+    pub layout: Layout,
+    /// What goes first when several rules or levels fire. Default `highest-score`.
+    #[serde(default)]
+    pub priority: Priority,
+    /// Where output files end.
+    #[serde(default)]
+    pub cut: Cut,
+    /// Which further inputs join.
+    #[serde(default)]
+    pub expand: Expand,
+    /// Which of equal candidates is taken. Default `left-most`.
+    #[serde(default)]
+    pub tie_break: TieBreak,
+    /// Whether files move without being rewritten. Default `moves-first`.
+    #[serde(default, deserialize_with = "reuse")]
+    pub reuse: Reuse,
+    /// The rules, the important ones first.
+    #[serde(rename = "rule")]
+    pub rules: Vec<Rule>,
+}
+
+/// On these levels, when this fires, move this much, chosen so.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    /// The levels. Default all.
+    #[serde(default)]
+    pub levels: Levels,
+    /// When.
+    pub trigger: Trigger,
+    /// How much.
+    pub granularity: Granularity,
+    /// Which, for granularities that choose among files.
+    #[serde(default)]
+    pub movement: Vec<Movement>,
+}
+
+/// The levels of a rule.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Levels {
+    /// Every level.
+    #[default]
+    All,
+    /// Those that the layout makes tiered.
+    Tiered,
+    /// Those that the layout limits to one run.
+    Leveled,
+    /// The deepest level that holds data.
+    Last,
+    /// These numbers.
+    These(Vec<u8>),
+}
+
+/// What goes first when several rules or levels fire.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Priority {
+    /// Value / threshold, the highest first (LevelDB, RocksDB); equal ones by rule, then by level.
+    #[default]
+    HighestScore,
+    /// The rules as written, the layout's last; within a rule the highest score.
+    RuleOrder,
+    /// The shallowest level.
+    ShallowestFirst,
+    /// The deepest level.
+    DeepestFirst,
+}
+
+/// Where output files end, besides at the option `file_bytes`.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Cut {
+    /// From half of the size on, preferably at a file border of the level below the output. Default false.
+    pub align: bool,
+    /// Before overlapping more than as many full files of the level below the output; 0 for no limit. Default 0.
+    pub grandparent_files: u32,
+}
+
+/// Which further inputs join.
+#[derive(Clone, PartialEq, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expand {
+    /// More files of the level join as long as no further file of the next level is met and all inputs together stay below as many
+    /// full files; 0 for never. Default 0.
+    pub files: u32,
+}
+
+/// Which of equal candidates is taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TieBreak {
+    /// The first in key order.
+    #[default]
+    LeftMost,
+    /// The last in key order.
+    RightMost,
+}
+
+const fn ten() -> u32 {
+    10
+}
+
+fn reuse<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Reuse, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "kebab-case")]
+    enum Word {
+        MovesFirst,
+        Picked,
+        Never,
+    }
+    Ok(match Word::deserialize(deserializer)? {
+        Word::MovesFirst => Reuse::MovesFirst,
+        Word::Picked => Reuse::Picked,
+        Word::Never => Reuse::Never,
+    })
+}
+
+impl<'de> Deserialize<'de> for Levels {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Levels, D::Error> {
+        struct LevelsVisitor;
+        impl<'de> Visitor<'de> for LevelsVisitor {
+            type Value = Levels;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                write!(f, "\"all\", \"tiered\", \"leveled\", \"last\" or a list of level numbers")
+            }
+
+            fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Levels, E> {
+                match word {
+                    "all" => Ok(Levels::All),
+                    "tiered" => Ok(Levels::Tiered),
+                    "leveled" => Ok(Levels::Leveled),
+                    "last" => Ok(Levels::Last),
+                    _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+                }
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> std::result::Result<Levels, A::Error> {
+                let mut levels = Vec::new();
+                while let Some(level) = seq.next_element::<u8>()? {
+                    if level >= MAX_LEVELS {
+                        return Err(de::Error::custom(format!("L{level}: the deepest level is L{}", MAX_LEVELS - 1)));
+                    }
+                    levels.push(level);
+                }
+                if levels.is_empty() {
+                    return Err(de::Error::invalid_length(0, &self));
+                }
+                Ok(Levels::These(levels))
+            }
+        }
+        deserializer.deserialize_any(LevelsVisitor)
+    }
+}
+
+impl Strategy {
+    /// Reads a strategy file.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the line, for what is unknown or impossible, and with what would be allowed.
+    pub fn parse(text: &str) -> Result<Strategy> {
+        // Read twice: once strictly, once for where the rules stand.
+        #[derive(Deserialize)]
+        struct Spans {
+            #[serde(default)]
+            rule: Vec<Spanned<de::IgnoredAny>>,
+        }
+        let refuse = |what: String| Error::invalid(format!("strategy: {what}"));
+        let strategy: Strategy =
+            toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
+        let spans: Spans = toml::from_str(text).map_err(|error| refuse(error.to_string()))?;
+        let line_of = |rule: usize| {
+            let start = spans.rule.get(rule).map_or(0, |span| span.span().start);
+            1 + text.get(..start).map_or(0, |before| before.matches('\n').count())
+        };
+        strategy.validate().map_err(|(rule, what)| match rule {
+            Some(rule) => refuse(format!("line {}, rule {}: {what}", line_of(rule), rule + 1)),
+            None => refuse(what),
+        })?;
+        Ok(strategy)
+    }
+
+    /// The preset of that name.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with all names, if there is none.
+    pub fn named(name: &str) -> Result<Strategy> {
+        match PRESETS.iter().find(|preset| preset.name == name) {
+            Some(preset) => Strategy::parse(preset.text),
+            None => {
+                let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
+                Err(Error::invalid(format!("no strategy is named {name:?}; there are {}", names.join(", "))))
+            }
+        }
+    }
+
+    /// What the option `strategy` of a keyspace means: the name of a preset, or the text of a strategy file.
+    ///
+    /// # Errors
+    /// As [`named`](Self::named) and [`parse`](Self::parse).
+    pub fn resolve(name_or_text: &str) -> Result<Strategy> {
+        if name_or_text.contains(['\n', '=']) {
+            Strategy::parse(name_or_text)
+        } else {
+            Strategy::named(name_or_text.trim())
+        }
+    }
+}

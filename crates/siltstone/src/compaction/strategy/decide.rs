@@ -1,0 +1,303 @@
+//! How a strategy decides.
+//!
+//! Each rule is measured on each of its levels, and the layout's own rule on each leveled level with several runs. What fires is
+//! ordered by `priority`. The first firing from which a legal plan can be made wins. If running jobs block a firing, the files that
+//! it waits for are held back from the firings behind it; otherwise small jobs further down could starve a large one for ever.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::super::CompactionPolicy;
+use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
+use super::super::layout::Shape;
+use super::super::movement::{Movement, scores};
+use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
+use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
+use super::super::trigger::{Measure, Trigger, rewrites_in_place};
+use super::super::view::{LsmView, MAX_LEVELS};
+use super::{Levels, Priority, Rule, Strategy, TieBreak};
+use crate::num::{to_f64, to_u64, to_usize};
+use crate::version::{FileMeta, LevelId, Run, SstId};
+
+/// A rule, or the layout, that fires on a level.
+struct Firing<'a> {
+    /// The rule with its position from 0; none for the layout.
+    rule: Option<(usize, &'a Rule)>,
+    level: LevelId,
+    measure: Measure,
+    /// How urgent it is.
+    score: f64,
+}
+
+impl Firing<'_> {
+    fn position(&self) -> usize {
+        self.rule.map_or(usize::MAX, |(position, _)| position)
+    }
+
+    fn record(&self) -> DecisionRecord {
+        let Measure { value, threshold } = self.measure;
+        match self.rule {
+            Some((n, rule)) => DecisionRecord::new(Reason::Rule(n + 1), rule.trigger.name(), value, threshold),
+            None => DecisionRecord::new(Reason::Layout, "runs", value, threshold),
+        }
+    }
+}
+
+/// What became of a firing.
+enum Attempt {
+    Plan(Box<Plan>),
+    /// Running jobs are in the way; these are the files that it waits for.
+    Blocked(Vec<SstId>),
+    Nothing,
+}
+
+/// How many of the best candidates are tried before a level waits: each one tried costs a check.
+const MAX_TRIED: usize = 32;
+
+impl CompactionPolicy for Strategy {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
+        let shape = self.shape(view);
+        let mut held: BTreeSet<SstId> = BTreeSet::new();
+        for firing in self.firings(&shape) {
+            match self.attempt(&shape, &firing, &held) {
+                Attempt::Plan(plan) => return Some(*plan),
+                Attempt::Blocked(files) => held.extend(files),
+                Attempt::Nothing => {}
+            }
+        }
+        None
+    }
+
+    fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
+        let shape = self.shape(view);
+        let limit = shape.run_limit(level);
+        let own = self.rules.iter().find_map(|rule| match rule.trigger {
+            Trigger::SortedRuns { runs } if limit > 1 && applies(rule, &shape, level) => runs,
+            _ => None,
+        });
+        own.unwrap_or(limit)
+    }
+
+    fn cut(&self, view: &LsmView<'_>) -> CutRule {
+        CutRule {
+            file_bytes: view.sizes.file_bytes,
+            align: self.cut.align,
+            grandparent_bytes: view.sizes.file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
+        }
+    }
+}
+
+fn applies(rule: &Rule, shape: &Shape<'_>, level: LevelId) -> bool {
+    match &rule.levels {
+        Levels::All => true,
+        Levels::Tiered => !shape.is_leveled(level),
+        Levels::Leveled => shape.is_leveled(level),
+        Levels::Last => level == shape.view.last_level(),
+        Levels::These(levels) => levels.contains(&level.0),
+    }
+}
+
+impl Strategy {
+    fn shape<'a>(&'a self, view: &'a LsmView<'a>) -> Shape<'a> {
+        let ratio = if view.sizes.size_ratio == 0 { self.size_ratio } else { view.sizes.size_ratio };
+        Shape { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables }
+    }
+
+    /// Everything that fires, the most important first.
+    fn firings<'a>(&'a self, shape: &Shape<'_>) -> Vec<Firing<'a>> {
+        let view = shape.view;
+        let mut firings = Vec::new();
+        for (n, rule) in self.rules.iter().enumerate() {
+            let levels = view.levels().filter(|level| applies(rule, shape, *level));
+            let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
+            for level in levels.filter(|level| level.0 + 1 < MAX_LEVELS) {
+                let measure = rule.trigger.measure(shape, level).filter(|measure| measure.fires());
+                firings.extend(measure.map(|measure| Firing {
+                    rule: Some((n, rule)),
+                    level,
+                    measure,
+                    score: measure.score(),
+                }));
+            }
+        }
+        for level in view.levels().filter(|level| shape.is_leveled(*level)) {
+            let runs = view.level(level).runs.len();
+            if runs > 1 {
+                // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
+                let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
+                firings.push(Firing { rule: None, level, measure, score: measure.value - 1.0 });
+            }
+        }
+        let score = |a: &Firing<'_>, b: &Firing<'_>| b.score.total_cmp(&a.score);
+        let rule = |a: &Firing<'_>, b: &Firing<'_>| a.position().cmp(&b.position());
+        let level = |a: &Firing<'_>, b: &Firing<'_>| a.level.cmp(&b.level);
+        firings.sort_by(|a, b| match self.priority {
+            Priority::HighestScore => score(a, b).then(rule(a, b)).then(level(a, b)),
+            Priority::RuleOrder => rule(a, b).then(score(a, b)).then(level(a, b)),
+            Priority::ShallowestFirst => level(a, b).then(rule(a, b)),
+            Priority::DeepestFirst => level(b, a).then(rule(a, b)),
+        });
+        firings
+    }
+
+    fn attempt(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Attempt {
+        let view = shape.view;
+        let level = firing.level;
+        let Some((_, rule)) = firing.rule else {
+            return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
+        };
+        let draft = match &rule.granularity {
+            Granularity::File {} | Granularity::Files { .. } => {
+                return self.best_file(shape, firing, rule, held);
+            }
+            _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
+            Granularity::Level {} => {
+                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), true))
+            }
+            Granularity::SortedRuns { pick: RunPick::All, .. } => {
+                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), false))
+            }
+            Granularity::SortedRuns { pick: RunPick::SimilarSize, percent, min_runs } => {
+                let min_runs = min_runs.map_or(2, |n| to_usize(n.into()));
+                let due = firing.measure.threshold;
+                let excess =
+                    (1..view.level(level).runs.len()).find(|n| firing.measure.value - to_f64(to_u64(*n)) < due);
+                granularity::similar_runs(view, level, percent.unwrap_or(1), min_runs, excess.unwrap_or(1))
+            }
+        };
+        self.one_draft(shape, firing, held, draft)
+    }
+
+    fn one_draft(
+        &self,
+        shape: &Shape<'_>,
+        firing: &Firing<'_>,
+        held: &BTreeSet<SstId>,
+        draft: Option<Draft>,
+    ) -> Attempt {
+        let Some(draft) = draft else {
+            return Attempt::Nothing;
+        };
+        let files: Vec<SstId> = draft.files().map(|file| file.id).collect();
+        let plan = self.finish(shape, firing, draft);
+        match is_free(shape.view, &plan, held) {
+            true => Attempt::Plan(Box::new(plan)),
+            false => Attempt::Blocked(files),
+        }
+    }
+
+    fn finish(&self, shape: &Shape<'_>, firing: &Firing<'_>, draft: Draft) -> Plan {
+        let mut record = firing.record();
+        record.read_bytes = draft.files().map(|file| file.bytes).sum();
+        record.write_bytes = record.read_bytes;
+        let about_files = firing.rule.is_some_and(|(_, rule)| rule.trigger.wants_files());
+        Plan {
+            inputs: draft.inputs,
+            output: draft.output,
+            action: Action::Merge,
+            cut: self.cut(shape.view),
+            // Other files of the level are none of a single file's business.
+            reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
+            cursor: None,
+            record,
+        }
+    }
+
+    /// The best file, by the rule's movement, from which a legal plan can be made.
+    fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &BTreeSet<SstId>) -> Attempt {
+        let view = shape.view;
+        let level = firing.level;
+        let picks = candidates(shape, rule, level);
+        let files: Vec<&FileMeta> = picks.iter().map(|pick| &*pick.run.files[pick.at]).collect();
+        let scores: Vec<Vec<f64>> =
+            rule.movement.iter().map(|movement| scores(*movement, view, level, &files)).collect();
+        let ranked = rank(&scores, files.len(), self.tie_break);
+        let mut blocked: Option<Vec<SstId>> = None;
+        for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
+            let pick = picks[*best];
+            let taken = granularity::neighbours(pick, &rule.granularity);
+            let own = Place { level, run: pick.run.order };
+            let in_place = matches!(rule.trigger, Trigger::TombstoneDensity { .. })
+                && rewrites_in_place(shape, own, &pick.run.files[pick.at]);
+            let draft = if in_place {
+                let file = Arc::clone(&pick.run.files[pick.at]);
+                Draft { inputs: vec![PlanInput { level, run: own.run, files: vec![file] }], output: own }
+            } else {
+                let expand_bytes = view.sizes.file_bytes.saturating_mul(u64::from(self.expand.files));
+                granularity::files_down(shape, level, own.run, taken, expand_bytes)
+            };
+            let mut plan = self.finish(shape, firing, draft);
+            if !is_free(view, &plan, held) {
+                blocked.get_or_insert_with(|| plan.files().map(|file| file.id).collect());
+                continue;
+            }
+            if rule.movement.contains(&Movement::RoundRobin) {
+                let last =
+                    plan.inputs.iter().filter(|input| input.level == level).filter_map(|input| input.files.last());
+                plan.cursor = last.map(|file| file.largest.clone()).max().map(|key| (level, key));
+            }
+            plan.record.candidates_total = files.len();
+            plan.record.candidates = shown(&ranked, place, &files, &scores);
+            return Attempt::Plan(Box::new(plan));
+        }
+        blocked.map_or(Attempt::Nothing, Attempt::Blocked)
+    }
+}
+
+fn is_free(view: &LsmView<'_>, plan: &Plan, held: &BTreeSet<SstId>) -> bool {
+    (held.is_empty() || plan.files().all(|file| !held.contains(&file.id))) && plan.check(view).is_ok()
+}
+
+/// The idle files that a rule may choose from, ascending by smallest key. In a leveled level with several runs only the oldest counts: the
+/// layout's rule is about the others.
+fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a>> {
+    let view = shape.view;
+    let runs = &view.level(level).runs;
+    let runs: &'a [Run] = if shape.is_leveled(level) { &runs[runs.len().saturating_sub(1)..] } else { runs };
+    let mut picks = Vec::new();
+    for run in runs {
+        let place = Place { level, run: run.order };
+        let wanted = |file: &FileMeta| !view.is_busy(file.id) && rule.trigger.wants(shape, place, file);
+        let wanted = (0..run.files.len()).filter(|at| wanted(&run.files[*at]));
+        picks.extend(wanted.map(|at| Pick { level, run, at }));
+    }
+    if runs.len() > 1 {
+        let file = |pick: &Pick<'a>| &pick.run.files[pick.at];
+        picks.sort_by(|a, b| file(a).smallest.cmp(&file(b).smallest).then(file(a).id.cmp(&file(b).id)));
+    }
+    picks
+}
+
+/// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order.
+fn rank(scores: &[Vec<f64>], len: usize, tie_break: TieBreak) -> Vec<usize> {
+    let compare = |a: &usize, b: &usize| {
+        let by_score = scores.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
+        by_score.unwrap_or_else(|| match tie_break {
+            TieBreak::LeftMost => a.cmp(b),
+            TieBreak::RightMost => b.cmp(a),
+        })
+    };
+    let mut ranked: Vec<usize> = (0..len).collect();
+    if len > MAX_TRIED {
+        ranked.select_nth_unstable_by(MAX_TRIED, compare);
+    }
+    ranked[..len.min(MAX_TRIED)].sort_by(compare);
+    ranked
+}
+
+/// The record's candidates: the chosen first, then the best of the others.
+fn shown(ranked: &[usize], chosen: usize, files: &[&FileMeta], scores: &[Vec<f64>]) -> Vec<Candidate> {
+    let candidate = |place: usize| Candidate {
+        file: files[ranked[place]].id,
+        scores: scores.iter().map(|scores| scores[ranked[place]]).collect(),
+        chosen: place == chosen,
+        // Whatever ranks before the chosen one was tried and could not be taken.
+        blocked: place < chosen,
+    };
+    let others = (0..ranked.len().min(MAX_CANDIDATES)).filter(|place| *place != chosen);
+    std::iter::once(chosen).chain(others).take(MAX_CANDIDATES).map(candidate).collect()
+}

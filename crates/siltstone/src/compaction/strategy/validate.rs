@@ -1,0 +1,132 @@
+//! What TOML cannot express: combinations that make no sense, and layouts that no rule keeps in shape.
+
+use super::super::granularity::{Granularity, RunPick};
+use super::super::layout::Layout;
+use super::super::trigger::Trigger;
+use super::super::view::MAX_LEVELS;
+use super::{Levels, Rule, Strategy};
+
+impl Strategy {
+    /// What TOML cannot express. The rule concerned, counted from 0, and the problem.
+    pub(super) fn validate(&self) -> std::result::Result<(), (Option<usize>, String)> {
+        let check = |holds: bool, rule: Option<usize>, what: &str| {
+            if holds { Ok(()) } else { Err((rule, what.to_owned())) }
+        };
+        check(self.size_ratio >= 2 && self.size_ratio <= 1000, None, "size_ratio: from 2 to 1000")?;
+        let level1 = self.level1_memtables.is_none_or(|n| n > 0.0 && n.is_finite());
+        check(level1, None, "level1_memtables: above 0")?;
+        match &self.layout {
+            Layout::OneLeveling { l0_runs } => {
+                check(*l0_runs >= 2, None, "layout: l0_runs: at least 2 (one run is the layout leveling)")?
+            }
+            Layout::Hybrid { runs } => {
+                check(
+                    !runs.is_empty() && runs.iter().all(|n| *n >= 1),
+                    None,
+                    "layout: runs: at least one entry, each at least 1",
+                )?;
+            }
+            Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
+        }
+        for (n, rule) in self.rules.iter().enumerate() {
+            self.validate_rule(rule).map_err(|what| (Some(n), what))?;
+        }
+        // Without it, runs would gather until writers stop for good.
+        let limits = |level| {
+            self.rules
+                .iter()
+                .any(|rule| matches!(rule.trigger, Trigger::SortedRuns { .. }) && self.may_apply(rule, level))
+        };
+        match (0..MAX_LEVELS).find(|level| self.may_be_tiered(*level) && !limits(*level)) {
+            Some(level) => {
+                Err((None, format!("L{level} is tiered and no rule with trigger sorted-runs limits its runs")))
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn validate_rule(&self, rule: &Rule) -> std::result::Result<(), String> {
+        let picks_files = rule.granularity.picks_files();
+        let problem = match &rule.trigger {
+            Trigger::LevelSaturation { full_at, files }
+                if !(*full_at > 0.0 && full_at.is_finite()) || *files == Some(0) =>
+            {
+                Some("level-saturation: full_at and files are above 0")
+            }
+            Trigger::SortedRuns { runs: Some(0 | 1) } => Some("sorted-runs: runs is at least 2"),
+            Trigger::SpaceAmplification { percent: 0 } => Some("space-amplification: percent is above 0"),
+            Trigger::SpaceAmplification { .. } if rule.granularity != whole_runs() || rule.levels != Levels::All => {
+                Some(
+                    "space-amplification looks at the whole tree: it takes levels = \"all\" and granularity = { kind = \"sorted-runs\" }",
+                )
+            }
+            Trigger::TombstoneDensity { share } if !(*share > 0.0 && *share <= 1.0) => {
+                Some("tombstone-density: share is above 0 and at most 1")
+            }
+            Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. } if !picks_files => {
+                Some("this trigger is about single files: it takes granularity file or files")
+            }
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            return Err(problem.to_owned());
+        }
+        match &rule.granularity {
+            _ if picks_files == rule.movement.is_empty() => {
+                return Err(match picks_files {
+                    true => "granularity file and files need a movement".to_owned(),
+                    false => "a movement chooses among files; granularity level and sorted-runs take none".to_owned(),
+                });
+            }
+            Granularity::Files { count: None, bytes: None } | Granularity::Files { count: Some(0), .. } => {
+                return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
+            }
+            Granularity::SortedRuns { pick: RunPick::All, percent, min_runs }
+                if percent.is_some() || min_runs.is_some() =>
+            {
+                return Err(
+                    "granularity sorted-runs: percent and min_runs belong to pick = \"similar-size\"".to_owned()
+                );
+            }
+            Granularity::SortedRuns { pick: RunPick::SimilarSize, .. }
+                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) =>
+            {
+                return Err("pick = \"similar-size\" takes trigger sorted-runs".to_owned());
+            }
+            _ => {}
+        }
+        // A file that goes to a tiered level would be a run of its own there.
+        let to_tiered = |level: &u8| self.may_apply(rule, *level) && self.may_be_tiered(level + 1);
+        if picks_files && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered) {
+            return Err(format!(
+                "granularity file and files need a leveled next level, and L{} is tiered: take sorted-runs or level",
+                level + 1
+            ));
+        }
+        Ok(())
+    }
+
+    fn may_be_tiered(&self, level: u8) -> bool {
+        match &self.layout {
+            Layout::Leveling {} => false,
+            Layout::Tiering {} => true,
+            Layout::OneLeveling { .. } => level == 0,
+            // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.
+            Layout::LLeveling {} => true,
+            Layout::Hybrid { runs } => runs.get(usize::from(level)).or(runs.last()).is_some_and(|runs| *runs > 1),
+        }
+    }
+
+    fn may_apply(&self, rule: &Rule, level: u8) -> bool {
+        match &rule.levels {
+            Levels::All | Levels::Last => true,
+            Levels::Tiered => self.may_be_tiered(level),
+            Levels::Leveled => !self.may_be_tiered(level),
+            Levels::These(levels) => levels.contains(&level),
+        }
+    }
+}
+
+fn whole_runs() -> Granularity {
+    Granularity::SortedRuns { pick: RunPick::All, percent: None, min_runs: None }
+}

@@ -1,0 +1,207 @@
+//! The second primitive: when a level is compacted (sarkar21 section 3.1.1).
+//!
+//! A trigger measures one level. It fires when the value reaches the threshold; value / threshold is the score by which levels
+//! are compared.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde::{Deserialize, Deserializer};
+
+use super::layout::Shape;
+use super::plan::{Place, hides_nothing};
+use super::view::MAX_LEVELS;
+use crate::num::{to_f64, to_u64};
+use crate::version::{FileMeta, LevelId};
+
+/// When a level is compacted.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Trigger {
+    /// The level holds more than its share. Value: its bytes, those that running jobs take away not counted, divided by its
+    /// capacity; or its files divided by `files`.
+    LevelSaturation {
+        /// The share of the capacity at which the level is full. Default 1.
+        #[serde(default = "one")]
+        full_at: f64,
+        /// Count files instead: as many fill the level. Default: bytes count.
+        files: Option<u32>,
+    },
+    /// The level holds many runs. Value: its runs that no running job consumes wholly.
+    SortedRuns {
+        /// As many runs fire. Default: the layout's limit.
+        runs: Option<u32>,
+    },
+    /// The tree holds much that the oldest run may hold already. Value: the bytes of all other runs per hundred of the
+    /// oldest (RocksDB universal). It looks at the whole tree and merges all of it into the oldest run.
+    SpaceAmplification {
+        /// Percent. Default 200.
+        #[serde(default = "two_hundred")]
+        percent: u32,
+    },
+    /// A file holds many tombstones. Value: the largest share of tombstones among the entries of a file, of those files from which
+    /// compaction could free something now: they can go down, or nothing older is below them and all snapshots see them.
+    TombstoneDensity {
+        /// The share, above 0, at most 1. Default 0.5.
+        #[serde(default = "half")]
+        share: f64,
+    },
+    /// A file has stayed in its level for long. Value: the longest stay, in seconds; the tree's last level is left alone.
+    FileStaleness {
+        /// How long, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "age")]
+        age: Duration,
+    },
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+const fn half() -> f64 {
+    0.5
+}
+
+const fn two_hundred() -> u32 {
+    200
+}
+
+fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    let text = String::deserialize(deserializer)?;
+    parse_age(&text).ok_or_else(|| {
+        serde::de::Error::custom(format!("{text:?} is no time; write \"90s\", \"15m\", \"12h\" or \"30d\""))
+    })
+}
+
+fn parse_age(text: &str) -> Option<Duration> {
+    let unit = text.chars().last()?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return None,
+    };
+    let n: u64 = text.strip_suffix(unit)?.parse().ok()?;
+    Some(Duration::from_secs(n.checked_mul(seconds)?)).filter(|age| !age.is_zero())
+}
+
+/// What a trigger measured.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Measure {
+    /// The value.
+    pub value: f64,
+    /// Where the trigger fires.
+    pub threshold: f64,
+}
+
+impl Measure {
+    /// Whether the trigger fires.
+    pub fn fires(self) -> bool {
+        self.value >= self.threshold
+    }
+
+    /// How urgent it is: at least 1 when it fires.
+    pub fn score(self) -> f64 {
+        self.value / self.threshold
+    }
+}
+
+impl Trigger {
+    /// The name in strategy files and records.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Trigger::LevelSaturation { .. } => "level-saturation",
+            Trigger::SortedRuns { .. } => "sorted-runs",
+            Trigger::SpaceAmplification { .. } => "space-amplification",
+            Trigger::TombstoneDensity { .. } => "tombstone-density",
+            Trigger::FileStaleness { .. } => "file-staleness",
+        }
+    }
+
+    /// Whether it looks at the whole tree instead of one level.
+    pub fn is_tree_wide(&self) -> bool {
+        matches!(self, Trigger::SpaceAmplification { .. })
+    }
+
+    /// Whether single files make it fire, so that only those may be taken.
+    pub fn wants_files(&self) -> bool {
+        matches!(self, Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. })
+    }
+
+    /// Measures a level; none where the trigger has nothing to measure.
+    pub fn measure(&self, shape: &Shape<'_>, level: LevelId) -> Option<Measure> {
+        let view = shape.view;
+        match self {
+            Trigger::LevelSaturation { full_at, files: None } => {
+                let value = to_f64(view.staying_bytes(level)) / shape.capacity_bytes(level);
+                Some(Measure { value, threshold: *full_at })
+            }
+            Trigger::LevelSaturation { full_at, files: Some(files) } => {
+                let idle = view.level(level).files().filter(|file| !view.is_busy(file.id)).count();
+                let value = to_f64(to_u64(idle)) / f64::from(*files);
+                (level.0 + 1 < MAX_LEVELS).then_some(Measure { value, threshold: *full_at })
+            }
+            Trigger::SortedRuns { runs } => {
+                let idle = |files: &[_]| files.iter().any(|file: &std::sync::Arc<FileMeta>| !view.is_busy(file.id));
+                let value = to_f64(to_u64(view.level(level).runs.iter().filter(|run| idle(&run.files)).count()));
+                let threshold = f64::from(runs.unwrap_or_else(|| shape.run_limit(level)));
+                // One run alone has nothing to be merged with.
+                Some(Measure { value, threshold }).filter(|_| value >= 2.0)
+            }
+            Trigger::SpaceAmplification { percent } => {
+                let (_, oldest) = view.version.runs().last().filter(|_| view.runs() >= 2)?;
+                let oldest = oldest.bytes();
+                let others = view.version.bytes().saturating_sub(oldest);
+                Some(Measure { value: 100.0 * to_f64(others) / to_f64(oldest.max(1)), threshold: f64::from(*percent) })
+            }
+            Trigger::TombstoneDensity { share } => {
+                let dense = self.wanted(shape, level).map(density).max_by(f64::total_cmp)?;
+                Some(Measure { value: dense, threshold: *share })
+            }
+            Trigger::FileStaleness { age } => {
+                let entered = self.wanted(shape, level).map(|file| file.entered_level_ms).min()?;
+                let value = to_f64(view.now_ms.saturating_sub(entered)) / 1000.0;
+                Some(Measure { value, threshold: age.as_secs_f64() })
+            }
+        }
+    }
+
+    fn wanted<'a>(&'a self, shape: &'a Shape<'a>, level: LevelId) -> impl Iterator<Item = &'a FileMeta> {
+        let runs = shape.view.level(level).runs.iter();
+        runs.flat_map(move |run| {
+            let place = Place { level, run: run.order };
+            run.files.iter().map(|file| &**file).filter(move |file| self.wants(shape, place, file))
+        })
+    }
+
+    /// Whether a compaction for this trigger may take the file. True of all files where the level as a whole fires.
+    pub fn wants(&self, shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
+        let view = shape.view;
+        match self {
+            Trigger::TombstoneDensity { share } => {
+                !view.is_busy(file.id)
+                    && density(file) >= *share
+                    && match rewrites_in_place(shape, place, file) {
+                        true => view.visible_to_all_snapshots(file),
+                        false => place.level < view.last_level(),
+                    }
+            }
+            Trigger::FileStaleness { age } => {
+                let stay = u128::from(view.now_ms.saturating_sub(file.entered_level_ms));
+                !view.is_busy(file.id) && place.level < view.last_level() && stay >= age.as_millis()
+            }
+            _ => true,
+        }
+    }
+}
+
+/// Tombstones per entry.
+pub fn density(file: &FileMeta) -> f64 {
+    to_f64(file.tombstones) / to_f64(file.entries.max(1))
+}
+
+/// Whether the tombstones of `file` can be dropped by rewriting it where it is: nothing older is below.
+pub(super) fn rewrites_in_place(shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
+    file.tombstones > 0 && hides_nothing(shape.view, place, file, &BTreeSet::new())
+}

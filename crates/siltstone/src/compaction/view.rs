@@ -1,0 +1,193 @@
+//! What a policy may see: the tree's metadata, what runs, live counters, the time. Nothing else decides a compaction.
+//!
+//! A view is borrowed, cheap to make and never changes. Equal views give equal plans.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::plan::Plan;
+use crate::key::SeqNo;
+use crate::options::KeyspaceOptions;
+use crate::version::{FileMeta, Level, LevelId, Run, SstId, Version};
+
+/// The number of levels that a tree may have; nothing is compacted out of the last of them.
+pub const MAX_LEVELS: u8 = 32;
+
+static EMPTY: Level = Level { runs: Vec::new(), buffer: Vec::new() };
+
+/// The sizes that a keyspace's options set.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Sizes {
+    /// Size of a full memtable, in bytes: the unit of the levels' capacities.
+    pub memtable_bytes: u64,
+    /// A merge starts a new output file at this size, in bytes.
+    pub file_bytes: u64,
+    /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy.
+    pub size_ratio: u32,
+    /// Capacity of L1 in bytes; 0 leaves it to the strategy.
+    pub level1_bytes: u64,
+}
+
+impl From<&KeyspaceOptions> for Sizes {
+    fn from(options: &KeyspaceOptions) -> Sizes {
+        Sizes {
+            memtable_bytes: options.memtable_bytes,
+            file_bytes: options.file_bytes,
+            size_ratio: options.size_ratio,
+            level1_bytes: options.level1_bytes,
+        }
+    }
+}
+
+/// What reads have done to a file since the store was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadCounters {
+    /// Wall time of the last read, in milliseconds since 1970; 0 if there was none.
+    pub last_read_ms: u64,
+    /// Point lookups that asked the file.
+    pub reads: u64,
+    /// Those among them that found nothing in it.
+    pub empty_reads: u64,
+}
+
+/// What a policy may see. Made with [`LsmView::new`] and the `with_` functions.
+#[derive(Clone, Debug)]
+pub struct LsmView<'a> {
+    /// The tree.
+    pub version: &'a Version,
+    /// The sizes that the options set.
+    pub sizes: Sizes,
+    /// Wall time, in milliseconds since 1970.
+    pub now_ms: u64,
+    /// The oldest sequence number that a snapshot reads at; none without snapshots.
+    pub oldest_snapshot: Option<SeqNo>,
+    /// Reads by file. A file that is missing here was not read.
+    pub counters: Option<&'a BTreeMap<SstId, ReadCounters>>,
+    /// By level, the largest key that round-robin took last; missing or empty stands for the start.
+    pub cursors: &'a [Bytes],
+    running: &'a [Arc<Plan>],
+    busy: BTreeSet<SstId>,
+}
+
+impl<'a> LsmView<'a> {
+    /// A view of `version` while nothing runs, no snapshot is held, nothing was read, and at time 0.
+    pub fn new(version: &'a Version, sizes: Sizes) -> LsmView<'a> {
+        LsmView {
+            version,
+            sizes,
+            now_ms: 0,
+            oldest_snapshot: None,
+            counters: None,
+            cursors: &[],
+            running: &[],
+            busy: BTreeSet::new(),
+        }
+    }
+
+    /// The same view while the jobs of `running` are at work; their inputs are busy. Every plan that was started and whose
+    /// edit is not in `version` yet belongs here.
+    #[must_use]
+    pub fn with_running(mut self, running: &'a [Arc<Plan>]) -> LsmView<'a> {
+        self.busy = running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
+        self.running = running;
+        self
+    }
+
+    /// The same view at wall time `now_ms`.
+    #[must_use]
+    pub fn at(mut self, now_ms: u64) -> LsmView<'a> {
+        self.now_ms = now_ms;
+        self
+    }
+
+    /// The same view with this oldest snapshot.
+    #[must_use]
+    pub fn with_oldest_snapshot(mut self, oldest: Option<SeqNo>) -> LsmView<'a> {
+        self.oldest_snapshot = oldest;
+        self
+    }
+
+    /// The same view with these read counters.
+    #[must_use]
+    pub fn with_counters(mut self, counters: &'a BTreeMap<SstId, ReadCounters>) -> LsmView<'a> {
+        self.counters = Some(counters);
+        self
+    }
+
+    /// The same view with these round-robin cursors, by level.
+    #[must_use]
+    pub fn with_cursors(mut self, cursors: &'a [Bytes]) -> LsmView<'a> {
+        self.cursors = cursors;
+        self
+    }
+
+    /// The jobs that are at work.
+    pub fn running(&self) -> &'a [Arc<Plan>] {
+        self.running
+    }
+
+    /// Whether a running job reads file `id`.
+    pub fn is_busy(&self, id: SstId) -> bool {
+        !self.busy.is_empty() && self.busy.contains(&id)
+    }
+
+    /// Whether any of `files` is busy.
+    pub fn any_busy(&self, files: &[Arc<FileMeta>]) -> bool {
+        !self.busy.is_empty() && files.iter().any(|file| self.is_busy(file.id))
+    }
+
+    /// A level; an empty one below the tree.
+    pub fn level(&self, level: LevelId) -> &'a Level {
+        self.version.levels.get(level.index()).unwrap_or(&EMPTY)
+    }
+
+    /// The deepest level that holds a run; L0 in an empty tree.
+    pub fn last_level(&self) -> LevelId {
+        let last = self.version.levels.iter().rposition(|level| !level.runs.is_empty());
+        LevelId(u8::try_from(last.unwrap_or(0)).unwrap_or(MAX_LEVELS - 1))
+    }
+
+    /// The levels that hold a run, L0 first.
+    pub fn levels(&self) -> impl Iterator<Item = LevelId> + use<'a> {
+        (0..MAX_LEVELS)
+            .map(LevelId)
+            .zip(&self.version.levels)
+            .filter(|(_, level)| !level.runs.is_empty())
+            .map(|(id, _)| id)
+    }
+
+    /// Sorted runs in all levels.
+    pub fn runs(&self) -> u32 {
+        u32::try_from(self.version.run_count()).unwrap_or(u32::MAX)
+    }
+
+    /// The newest run of a level.
+    pub fn newest_run(&self, level: LevelId) -> Option<&'a Run> {
+        self.level(level).runs.first()
+    }
+
+    /// Bytes of `level` that will still be there when the running jobs have ended, the bytes that they bring not counted.
+    pub fn staying_bytes(&self, level: LevelId) -> u64 {
+        let leaving = self.running.iter().filter(|plan| plan.output.level != level);
+        let leaving = leaving.flat_map(|plan| &plan.inputs).filter(|input| input.level == level);
+        let leaving: u64 = leaving.flat_map(|input| &input.files).map(|file| file.bytes).sum();
+        self.level(level).bytes().saturating_sub(leaving)
+    }
+
+    /// What reads did to a file.
+    pub fn reads_of(&self, id: SstId) -> ReadCounters {
+        self.counters.and_then(|counters| counters.get(&id)).copied().unwrap_or_default()
+    }
+
+    /// The key after which round-robin goes on in `level`; empty for the start.
+    pub fn cursor(&self, level: LevelId) -> &'a [u8] {
+        self.cursors.get(level.index()).map_or(&[], |key| &key[..])
+    }
+
+    /// Whether every snapshot sees everything that is in `file`.
+    pub fn visible_to_all_snapshots(&self, file: &FileMeta) -> bool {
+        self.oldest_snapshot.is_none_or(|oldest| file.max_seq <= oldest)
+    }
+}
