@@ -1,0 +1,112 @@
+//! A merge: the input files of a plan become new files of its output run.
+
+use std::sync::Arc;
+
+use super::cut::OutputCut;
+use super::output::Outputs;
+use super::survive::{OlderRuns, Survivor};
+use super::{JobCx, Outcome, Step};
+use crate::cache::TableHandle;
+use crate::compaction::plan::Plan;
+use crate::error::Result;
+use crate::io::IoCtx;
+use crate::iter::file::RunScans;
+use crate::iter::{MergeForward, RunCursor};
+use crate::key::SeqNo;
+use crate::num::to_u64;
+use crate::planted::{self, Bug};
+use crate::sst::TableOptions;
+use crate::version::{FileMeta, SstId, Version};
+
+/// How much of an input file is read at a time. Two of these buffers a run are the memory of a merge.
+const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// A merge under way.
+pub(crate) struct MergeJob {
+    sources: Option<Vec<RunCursor<RunScans>>>,
+    merge: Option<MergeForward<RunCursor<RunScans>>>,
+    survivor: Survivor,
+    cut: OutputCut,
+    outputs: Outputs,
+    input_bytes: u64,
+    input_raw_bytes: u64,
+    consumed: u64,
+}
+
+impl MergeJob {
+    /// The merge that `plan` asks for in the tree `version`. `snapshots` are those held now.
+    pub(crate) fn new(
+        plan: &Plan,
+        version: &Version,
+        snapshots: Vec<SeqNo>,
+        options: TableOptions,
+        ctx: IoCtx,
+        mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
+    ) -> MergeJob {
+        let sources = plan.inputs.iter().map(|input| {
+            let handles = input.files.iter().map(&mut handle).collect();
+            RunCursor::new(RunScans { handles, read_ahead_bytes: READ_AHEAD_BYTES, ctx })
+        });
+        MergeJob {
+            sources: Some(sources.collect()),
+            merge: None,
+            survivor: Survivor::new(snapshots, OlderRuns::below(plan, version)),
+            cut: OutputCut::new(plan.cut, plan.grandparents(version)),
+            outputs: Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min()),
+            input_bytes: plan.input_bytes(),
+            input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
+            consumed: 0,
+        }
+    }
+
+    /// Merges about `quota` bytes of input records.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Corruption` of an input: throw the job away, [`discard`](super::discard) its [`ids`](Self::ids); the
+    /// inputs are untouched.
+    pub(crate) fn step(&mut self, cx: &JobCx<'_>, quota: u64) -> Result<Step> {
+        if let Some(sources) = self.sources.take() {
+            let merge = self.merge.insert(MergeForward::new(sources));
+            merge.seek_first()?;
+        }
+        let merge = self.merge.as_mut().expect("made by the first step");
+        let mut bytes = 0;
+        while let Some(entry) = merge.peek() {
+            let fate = self.survivor.judge(entry.key, entry.trailer);
+            if fate.keep {
+                if self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes()) {
+                    self.outputs.finish_file(cx)?;
+                }
+                self.outputs.add(cx, entry)?;
+            }
+            bytes += to_u64(entry.key.len() + entry.value.len());
+            match merge.advance() {
+                Err(_) if planted::active(Bug::ReadErrorIsEnd) => break,
+                moved => moved?,
+            }
+            if bytes >= quota {
+                self.consumed += bytes;
+                return Ok(Step::More(bytes));
+            }
+        }
+        self.consumed += bytes;
+        let files = self.outputs.finish(cx)?;
+        Ok(Step::Done(Outcome {
+            counts: self.survivor.counts(),
+            bytes_read: self.input_bytes,
+            bytes_written: files.iter().map(|file| file.bytes).sum(),
+            files,
+        }))
+    }
+
+    /// The share of the input that is merged, from 0 to 1.
+    #[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
+    pub(crate) fn progress(&self) -> f64 {
+        if self.input_raw_bytes == 0 { 0.0 } else { (self.consumed as f64 / self.input_raw_bytes as f64).min(1.0) }
+    }
+
+    /// The numbers of the files that it has created.
+    pub(crate) fn ids(&self) -> &[SstId] {
+        self.outputs.ids()
+    }
+}

@@ -1,0 +1,64 @@
+//! Work that acts: flushes and merges as state machines with bounded steps.
+//!
+//! A job is made from a decision ([`Plan`](crate::compaction::plan::Plan)) or a full memtable, advances by
+//! [`step`](merge::MergeJob::step), and ends in an [`Outcome`]: the new files. It changes nothing that anyone can see; the store
+//! turns the outcome into a version edit. So a job can be paused after any step, given another bandwidth, or thrown away.
+
+pub mod cut;
+pub mod survive;
+
+pub(crate) mod flush;
+pub(crate) mod merge;
+pub(crate) mod output;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::cache::sst_path;
+use crate::io::{Clock, Fs, IoCtx};
+use crate::version::{FileMeta, SstId};
+
+/// What a job needs from the store at each step.
+pub(crate) struct JobCx<'a> {
+    pub(crate) fs: &'a dyn Fs,
+    pub(crate) dir: &'a Path,
+    pub(crate) clock: &'a dyn Clock,
+    /// Gives out the numbers of new files.
+    pub(crate) new_id: &'a dyn Fn() -> SstId,
+    /// Whether its output bypasses the page cache.
+    pub(crate) direct: bool,
+    pub(crate) ctx: IoCtx,
+}
+
+impl JobCx<'_> {
+    /// Wall time in milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.wall_ns() / 1_000_000
+    }
+}
+
+/// How far a step came.
+pub(crate) enum Step {
+    /// There is more to do. The bytes of input that the step consumed.
+    More(u64),
+    /// All is done, and durable.
+    Done(Outcome),
+}
+
+/// What a job made.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// The new files, in key order: a part of one run.
+    pub(crate) files: Vec<Arc<FileMeta>>,
+    /// What happened to the records.
+    pub(crate) counts: survive::SurvivorCounts,
+    pub(crate) bytes_read: u64,
+    pub(crate) bytes_written: u64,
+}
+
+/// Removes files that a job wrote and nobody names. Failing is fine: the next open finds and removes them.
+pub(crate) fn discard(fs: &dyn Fs, dir: &Path, ids: &[SstId], ctx: IoCtx) {
+    for id in ids {
+        let _ = fs.remove_file(&sst_path(dir, *id), ctx);
+    }
+}

@@ -1,0 +1,93 @@
+//! The files that a job writes, one after another.
+
+use std::sync::Arc;
+
+use super::JobCx;
+use crate::cache::sst_path;
+use crate::error::{Error, Result};
+use crate::io::CreateOptions;
+use crate::key::Entry;
+use crate::planted::{self, Bug};
+use crate::sst::{TableOptions, TableWriter};
+use crate::version::{FileMeta, SstId};
+
+/// Output files of a job.
+pub(crate) struct Outputs {
+    options: TableOptions,
+    current: Option<(SstId, TableWriter)>,
+    files: Vec<Arc<FileMeta>>,
+    /// All numbers that were given to files of this job: what to remove if it comes to nothing.
+    ids: Vec<SstId>,
+    /// When the oldest tombstone among the inputs was flushed; of outputs with tombstones we know no better.
+    oldest_tombstone_ms: Option<u64>,
+}
+
+impl Outputs {
+    pub(crate) fn new(options: TableOptions, oldest_tombstone_ms: Option<u64>) -> Outputs {
+        Outputs { options, current: None, files: Vec::new(), ids: Vec::new(), oldest_tombstone_ms }
+    }
+
+    /// Bytes of the file being written, about.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.current.as_ref().map_or(0, |(_, writer)| writer.estimated_bytes())
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, cx: &JobCx<'_>, entry: Entry<'_>) -> Result<()> {
+        if self.current.is_none() {
+            self.begin(cx)?;
+        }
+        let (_, writer) = self.current.as_mut().expect("begun above");
+        writer.add(entry.key, entry.trailer, entry.value)
+    }
+
+    fn begin(&mut self, cx: &JobCx<'_>) -> Result<()> {
+        let id = (cx.new_id)();
+        self.ids.push(id);
+        let path = sst_path(cx.dir, id);
+        let file = cx
+            .fs
+            .create(&path, CreateOptions { direct: cx.direct }, cx.ctx)
+            .map_err(|e| Error::io(&path, "cannot create a table", e))?;
+        self.current = Some((id, TableWriter::new(path, file, self.options, cx.ctx)));
+        Ok(())
+    }
+
+    /// Ends the file being written, if there is one: it is complete and synced, its name is not yet durable.
+    pub(crate) fn finish_file(&mut self, cx: &JobCx<'_>) -> Result<()> {
+        let Some((id, writer)) = self.current.take() else { return Ok(()) };
+        let summary = writer.finish()?;
+        let now_ms = cx.now_ms();
+        let oldest_tombstone_ms = (summary.tombstones > 0).then(|| self.oldest_tombstone_ms.unwrap_or(now_ms));
+        self.files.push(Arc::new(FileMeta {
+            id,
+            bytes: summary.bytes,
+            entries: summary.entries,
+            tombstones: summary.tombstones,
+            range_tombstones: 0,
+            raw_bytes: summary.raw_bytes,
+            smallest: summary.smallest,
+            largest: summary.largest,
+            min_seq: summary.min_seq,
+            max_seq: summary.max_seq,
+            created_ms: now_ms,
+            oldest_tombstone_ms,
+            entered_level_ms: now_ms,
+        }));
+        Ok(())
+    }
+
+    /// Ends the last file and makes all names durable: only now may the manifest name them.
+    pub(crate) fn finish(&mut self, cx: &JobCx<'_>) -> Result<Vec<Arc<FileMeta>>> {
+        self.finish_file(cx)?;
+        if !self.files.is_empty() && !planted::active(Bug::FolderNotSynced) {
+            cx.fs.sync_dir(cx.dir, cx.ctx).map_err(|e| Error::io(cx.dir, "cannot sync the folder", e))?;
+        }
+        Ok(std::mem::take(&mut self.files))
+    }
+
+    /// The numbers given to files so far.
+    pub(crate) fn ids(&self) -> &[SstId] {
+        &self.ids
+    }
+}
