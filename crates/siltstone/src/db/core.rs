@@ -1,0 +1,288 @@
+//! What a store is made of, and which lock guards what.
+//!
+//! Readers take no lock: they load a keyspace's [`View`] (one atomic pointer), *then* the newest visible sequence number. In that
+//! order a view can miss writes newer than it (which is a state that existed) but never holds a state in which a merge has
+//! dropped what the reader may see.
+//!
+//! Locks, in the order in which they may be nested:
+//!
+//! 1. `flush`, `merges`: the state of a background lane, held while it steps.
+//! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
+//! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
+//! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
+//! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
+//! 6. `snapshots`, `health`: leaves.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::pace::Pace;
+use super::read::{Tree, View};
+use super::stats::Counters;
+use super::work::{Compactions, FlushState, LaneState};
+use super::write::WriteState;
+use crate::cache::{BlockCache, TableCache};
+use crate::compaction::{CompactionPolicy, LsmView, Sizes};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::{Event, EventListener};
+use crate::io::{Clock, FileLock, Fs, Limiter, Workers};
+use crate::key::SeqNo;
+use crate::memtable::ArenaPool;
+use crate::options::{KeyspaceOptions, Options};
+use crate::schedule::constraint::run_limits;
+use crate::version::{KeyspaceId, Manifest, Version};
+use crate::wal::LogShared;
+
+/// The lane of flushes.
+pub(crate) const FLUSH_LANE: usize = 0;
+/// The lane that prepares log segments and removes files that nothing needs any more.
+pub(crate) const LOG_LANE: usize = 1;
+/// The first lane of merges.
+pub(crate) const COMPACTION_LANE: usize = 2;
+
+/// A store that is open. Handles share it by `Arc`.
+pub(crate) struct Core {
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) fs: Arc<dyn Fs>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) listener: Option<Arc<dyn EventListener>>,
+    pub(crate) limiter: Limiter,
+    pub(crate) read_only: bool,
+
+    pub(crate) compaction: Mutex<Compactions>,
+    pub(crate) flush: Mutex<FlushState>,
+    /// One for each compaction lane.
+    pub(crate) merges: Vec<Mutex<LaneState>>,
+    pub(crate) manifest: Mutex<Option<Manifest>>,
+    pub(crate) writer: Mutex<WriteState>,
+    pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
+    pub(crate) snapshots: Mutex<BTreeMap<SeqNo, u32>>,
+    pub(crate) health: Health,
+
+    /// The log; none in a store opened read-only.
+    pub(crate) log: Option<Arc<LogShared>>,
+    /// The newest sequence number that readers may see.
+    pub(crate) visible: AtomicU64,
+    /// The next SST number to give out.
+    pub(crate) next_sst: AtomicU64,
+    pub(crate) next_job: AtomicU64,
+    /// The log segment in use, or the last one of history: never ahead of the log.
+    pub(crate) log_segment: AtomicU64,
+    /// Log segments before this one are needed no more.
+    pub(crate) obsolete_before: AtomicU64,
+    /// While a checkpoint is taken: memtables with newer records are not flushed. `u64::MAX` otherwise.
+    pub(crate) flush_barrier: AtomicU64,
+    /// Bytes of the memtable being flushed that are written already.
+    pub(crate) flushed_so_far: AtomicU64,
+    /// Bytes of all immutable memtables.
+    pub(crate) immutable_bytes: AtomicU64,
+    /// Counts changes that could give a compaction something to do; see [`Core::is_idle`](super::work).
+    pub(crate) work_epoch: AtomicU64,
+    /// The epoch at which the planner last found nothing to do while nothing ran.
+    pub(crate) settled_epoch: AtomicU64,
+
+    /// Held while a checkpoint is taken.
+    pub(crate) checkpointing: Mutex<()>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) tables: TableCache,
+    /// Memory of memtables that were flushed.
+    pub(crate) arenas: Arc<ArenaPool>,
+    pub(crate) pace: Pace,
+    pub(crate) counters: Counters,
+    pub(crate) workers: OnceLock<Box<dyn Workers>>,
+    /// Held while the store is open; none in a store opened read-only.
+    pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+/// A keyspace of an open store.
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: KeyspaceId,
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    pub(crate) policy: Arc<dyn CompactionPolicy>,
+    /// Runs in all levels together at which writers of this keyspace are slowed down.
+    pub(crate) slow_runs: AtomicU64,
+    /// Runs in all levels together at which they stop. Both follow the depth of the tree.
+    pub(crate) stop_runs: AtomicU64,
+    pub(crate) view: ArcSwap<View>,
+    pub(crate) publish: Mutex<()>,
+    pub(crate) dropped: AtomicBool,
+    /// While files are ingested: other writers of the keyspace wait.
+    pub(crate) ingesting: AtomicBool,
+}
+
+impl KeyspaceCore {
+    /// Replaces the view by what `change` makes of it.
+    pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
+        let _publish = self.publish.lock();
+        let next = change(&self.view.load());
+        self.view.store(Arc::new(next));
+    }
+
+    /// Takes the limits on sorted runs that fit the shape of `version`.
+    pub(crate) fn set_limits(&self, version: &Version) {
+        let view = LsmView::new(version, Sizes::from(&self.options));
+        let limits = run_limits(&*self.policy, &view, self.options.max_runs);
+        self.slow_runs.store(u64::from(limits.slowdown_runs), Ordering::Relaxed);
+        self.stop_runs.store(u64::from(limits.stop_runs), Ordering::Relaxed);
+    }
+
+    /// Publishes a tree: the version and its tables.
+    pub(crate) fn set_tree(&self, tree: Arc<Tree>) {
+        self.set_limits(&tree.version);
+        self.change_view(|view| View { tree, ..view.clone() });
+    }
+}
+
+impl Core {
+    /// The keyspace with this number, if it is there.
+    pub(crate) fn keyspace(&self, id: KeyspaceId) -> Option<Arc<KeyspaceCore>> {
+        self.keyspaces.load().get(&id).cloned()
+    }
+
+    pub(crate) fn visible_seq(&self) -> SeqNo {
+        SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// The sequence numbers that snapshots hold, ascending.
+    pub(crate) fn snapshot_seqs(&self) -> Vec<SeqNo> {
+        self.snapshots.lock().keys().copied().collect()
+    }
+
+    pub(crate) fn tell(&self, event: &Event) {
+        if let Some(listener) = &self.listener {
+            listener.event(event);
+        }
+    }
+
+    pub(crate) fn wake(&self, lane: usize) {
+        if let Some(workers) = self.workers.get() {
+            workers.wake(crate::io::LaneId(lane));
+        }
+    }
+
+    /// A version was installed, a memtable became immutable, a snapshot went: there may be something to merge.
+    pub(crate) fn wake_compactions(&self) {
+        self.work_epoch.fetch_add(1, Ordering::AcqRel);
+        for lane in 0..self.options.compaction_threads as usize {
+            self.wake(COMPACTION_LANE + lane);
+        }
+    }
+
+    pub(crate) fn notify(&self) {
+        if let Some(workers) = self.workers.get() {
+            workers.notify();
+        }
+    }
+
+    /// Blocks until `done`; a store without workers (read-only) never waits.
+    pub(crate) fn wait(&self, mut done: impl FnMut() -> bool) -> Result<()> {
+        match self.workers.get() {
+            Some(workers) => workers.wait(&mut done),
+            None => Ok(()),
+        }
+    }
+
+    /// The tree of `version`, with a handle for every file; files of `before` that are gone become obsolete when their last
+    /// reader lets go of them.
+    pub(crate) fn tree_of(&self, version: &Arc<Version>) -> Arc<Tree> {
+        Arc::new(Tree::new(Arc::clone(version), |meta| self.tables.handle(Arc::clone(meta))))
+    }
+
+    /// The manifest, for a change of the tree.
+    pub(crate) fn lock_manifest(&self) -> Result<parking_lot::MappedMutexGuard<'_, Manifest>> {
+        let guard = self.manifest.lock();
+        parking_lot::MutexGuard::try_map(guard, Option::as_mut).map_err(|_| super::write::read_only())
+    }
+
+    pub(crate) fn manifest_is_poisoned(&self) -> bool {
+        self.manifest.lock().as_ref().is_some_and(Manifest::is_poisoned)
+    }
+
+    /// The next table number to be given out.
+    pub(crate) fn next_sst(&self) -> crate::version::SstId {
+        crate::version::SstId(self.next_sst.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn new_sst_id(&self) -> crate::version::SstId {
+        crate::version::SstId(self.next_sst.fetch_add(1, Ordering::Relaxed))
+    }
+}
+
+/// Whether the store may go on.
+#[derive(Default)]
+pub(crate) struct Health {
+    closed: AtomicBool,
+    /// Set once: a sync or a manifest write failed. Writes are refused from then on.
+    poisoned: OnceLock<Error>,
+    /// The last failure of each kind of background work that has not succeeded since.
+    background: Mutex<[Option<Error>; 2]>,
+    troubled: AtomicBool,
+}
+
+/// Kinds of background work that can fail and be tried again.
+#[derive(Clone, Copy)]
+pub(crate) enum Trouble {
+    Flush = 0,
+    Compaction = 1,
+}
+
+impl Health {
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    #[inline]
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn poison(&self, error: &Error) {
+        let _ = self.poisoned.set(error.clone());
+    }
+
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.poisoned.get().is_some()
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closed() { Err(Error::new(ErrorKind::Closed, "the store is closed")) } else { Ok(()) }
+    }
+
+    /// Whether writes may be taken.
+    #[inline]
+    pub(crate) fn check_write(&self) -> Result<()> {
+        self.check_open()?;
+        match self.poisoned.get() {
+            None => Ok(()),
+            Some(cause) => Err(Error::new(
+                ErrorKind::Poisoned,
+                format!("a write to disk failed and what is durable is unknown; reopen the store to write ({cause})"),
+            )),
+        }
+    }
+
+    pub(crate) fn set_trouble(&self, kind: Trouble, error: Option<Error>) {
+        if error.is_none() && !self.troubled.load(Ordering::Acquire) {
+            return;
+        }
+        let mut background = self.background.lock();
+        background[kind as usize] = error;
+        self.troubled.store(background.iter().any(Option::is_some), Ordering::Release);
+    }
+
+    /// The failure that keeps background work from going on, if there is one.
+    pub(crate) fn background(&self) -> Option<Error> {
+        if !self.troubled.load(Ordering::Acquire) {
+            return None;
+        }
+        self.background.lock().iter().flatten().next().cloned()
+    }
+}

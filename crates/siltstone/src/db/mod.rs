@@ -1,0 +1,508 @@
+//! The store as a user holds it: [`Db`], [`Keyspace`], and what they hand out.
+//!
+//! This file is the facade and holds no logic. [`core`] says what a store is made of and which lock guards what; `open` how it
+//! comes up and goes down; `write`, `read`, `range` what calls do; `work` what the background lanes do; [`background`] is the
+//! only owner of threads.
+
+pub mod background;
+mod checkpoint;
+mod core;
+mod env;
+mod ingest;
+mod open;
+mod pace;
+mod range;
+mod read;
+mod snapshot;
+mod stats;
+mod verify;
+mod work;
+mod write;
+
+use std::fmt;
+use std::ops::{Bound, RangeBounds};
+use std::path::Path;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use self::core::{Core, KeyspaceCore};
+use crate::batch::Batch;
+use crate::compaction::planner::ManualRequest;
+use crate::error::{Error, ErrorKind, Result};
+use crate::key::Kind;
+use crate::num::to_u64;
+use crate::options::{KeyspaceOptions, Options};
+use crate::version::{FileMeta, KeyspaceId};
+
+pub use env::{Cancel, Env};
+pub use range::Range;
+pub use snapshot::Snapshot;
+pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use verify::{Damage, VerifyReport};
+pub use write::Durability;
+
+/// An open store. A handle: cloning it is cheap, and all clones are the same store. The store closes when the last handle
+/// (of it, its keyspaces, snapshots) goes; [`close`](Db::close) does it at once and says whether it went well.
+///
+/// ```
+/// # fn main() -> siltstone::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let path = folder.path().join("store");
+/// let db = siltstone::Db::open(&path, siltstone::Options::default())?;
+/// let fruit = db.default_keyspace();
+/// fruit.put("apple", "red")?;
+/// assert_eq!(fruit.get("apple")?.as_deref(), Some(&b"red"[..]));
+/// for record in fruit.range("a".."b")? {
+///     let (key, value) = record?;
+///     assert_eq!((&key[..], &value[..]), (&b"apple"[..], &b"red"[..]));
+/// }
+/// db.close()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Db {
+    core: Arc<open::Open>,
+}
+
+/// A keyspace: a map of its own, with its own memtable, tree and compaction strategy, that shares the log, the cache and the
+/// background threads with the others of its store. A handle: cloning it is cheap.
+#[derive(Clone)]
+pub struct Keyspace {
+    db: Arc<open::Open>,
+    keyspace: Arc<KeyspaceCore>,
+}
+
+/// The name of the keyspace that every store has.
+pub const DEFAULT_KEYSPACE: &str = "default";
+
+impl Db {
+    /// Opens the store in `path`, creating it if need be and allowed.
+    ///
+    /// # Errors
+    /// `Locked` if it is open already; `NotFound` if there is none and none may be created, or if the folder holds something
+    /// else; `Unsupported` for a newer format; `Corruption` for damage; `InvalidArgument` for wrong options.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        Db::open_with(path, options, Env::default())
+    }
+
+    /// Opens the store in `path` for reading: no byte of it is changed, no lock taken. It shows what the store held at this
+    /// moment. If a process is writing to the store meanwhile, files may vanish beneath the reader: open it anew then.
+    ///
+    /// # Errors
+    /// As [`open`](Db::open).
+    pub fn open_read_only(path: impl AsRef<Path>, options: Options) -> Result<Db> {
+        Db::open_with(path, options, Env { read_only: true, ..Env::default() })
+    }
+
+    /// Opens a store with files, clock, randomness and threads of the caller's choice.
+    ///
+    /// # Errors
+    /// As [`open`](Db::open).
+    pub fn open_with(path: impl AsRef<Path>, options: Options, env: Env) -> Result<Db> {
+        open::open(path.as_ref(), options, env).map(|core| Db { core })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.core.core()
+    }
+
+    fn keyspace_of(&self, keyspace: Arc<KeyspaceCore>) -> Keyspace {
+        Keyspace { db: Arc::clone(&self.core), keyspace }
+    }
+
+    /// Ends background work, makes everything acknowledged durable and gives up the lock. Later calls fail with `Closed`;
+    /// a second `close` does nothing.
+    ///
+    /// # Errors
+    /// If the log cannot be synced.
+    pub fn close(&self) -> Result<()> {
+        self.core().close()
+    }
+
+    /// The keyspace [`DEFAULT_KEYSPACE`].
+    ///
+    /// # Panics
+    /// Never: it cannot be dropped.
+    pub fn default_keyspace(&self) -> Keyspace {
+        self.keyspace(DEFAULT_KEYSPACE).expect("every store has it and it cannot be dropped")
+    }
+
+    /// Creates a keyspace.
+    ///
+    /// # Errors
+    /// `AlreadyExists`; `InvalidArgument` for wrong options, an unknown strategy or an empty name.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.core().create_keyspace(name, &options).map(|keyspace| self.keyspace_of(keyspace))
+    }
+
+    /// An existing keyspace.
+    ///
+    /// # Errors
+    /// `NotFound`.
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        let keyspaces = self.core().keyspaces.load();
+        let found = keyspaces.values().find(|keyspace| keyspace.name == name);
+        match found {
+            Some(keyspace) => Ok(self.keyspace_of(Arc::clone(keyspace))),
+            None => Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\""))),
+        }
+    }
+
+    /// The names of all keyspaces, ascending.
+    pub fn list_keyspaces(&self) -> Vec<String> {
+        let mut names: Vec<_> = self.core().keyspaces.load().values().map(|keyspace| keyspace.name.clone()).collect();
+        names.sort();
+        names
+    }
+
+    /// Drops a keyspace with all its records, durably. Handles to it fail with `NotFound` from then on.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidArgument` for the default keyspace.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.core().drop_keyspace(name)
+    }
+
+    /// Writes a batch with the default durability.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]. After an error nothing of the batch is visible, unless the error is `Poisoned`.
+    pub fn write(&self, batch: Batch) -> Result<()> {
+        self.write_with(&batch, Durability::default())
+    }
+
+    /// Writes a batch, which is kept for further use.
+    ///
+    /// # Errors
+    /// As [`write`](Db::write).
+    pub fn write_with(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        batch.check(Arc::as_ptr(self.core()).addr())?;
+        self.core().write_batch(batch, durability)
+    }
+
+    /// The store as it is now, for repeatable reads over all keyspaces.
+    pub fn snapshot(&self) -> Snapshot {
+        Snapshot::new(self.core())
+    }
+
+    /// Makes everything acknowledged so far survive a power loss. (Writes with `Durability::None` are not in the log: use
+    /// [`flush`](Db::flush) for those.)
+    ///
+    /// # Errors
+    /// `Poisoned` if it cannot be made durable.
+    pub fn sync(&self) -> Result<()> {
+        self.core().sync()
+    }
+
+    /// Flushes all memtables and waits for it.
+    ///
+    /// # Errors
+    /// What keeps a flush from succeeding: `NoSpace`, `Io`, `Poisoned`.
+    pub fn flush(&self) -> Result<()> {
+        self.core().flush_all(None)
+    }
+
+    /// Waits until nothing is to be flushed or merged.
+    ///
+    /// # Errors
+    /// What keeps background work from going on.
+    pub fn wait_idle(&self) -> Result<()> {
+        self.core().wait_idle()
+    }
+
+    /// Makes the new or empty folder `dir` a store that holds what this one holds now. Tables are linked, not copied, so `dir`
+    /// must be on the same file system. The store stays open for reading and writing.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if `dir` is not empty; `Io`, `NoSpace`.
+    pub fn checkpoint(&self, dir: impl AsRef<Path>) -> Result<()> {
+        self.core().checkpoint(dir.as_ref())
+    }
+
+    /// Reads every byte of every table and checks every checksum and law.
+    ///
+    /// # Errors
+    /// `Closed`. Damage is not an error but in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        self.core().verify()
+    }
+
+    /// The options that it was opened with.
+    pub fn options(&self) -> &Options {
+        &self.core().options
+    }
+
+    /// Its folder.
+    pub fn path(&self) -> &Path {
+        &self.core().dir
+    }
+
+    /// Statistics since it was opened, and its size now.
+    pub fn stats(&self) -> Stats {
+        self.core().stats()
+    }
+}
+
+impl Keyspace {
+    fn core(&self) -> &Arc<Core> {
+        self.db.core()
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.keyspace.name
+    }
+
+    /// Its number, as the formats know it.
+    pub fn id(&self) -> KeyspaceId {
+        self.keyspace.id
+    }
+
+    /// Its options, as they are kept in the store.
+    pub fn options(&self) -> &KeyspaceOptions {
+        &self.keyspace.options
+    }
+
+    pub(crate) fn store_address(&self) -> usize {
+        Arc::as_ptr(self.core()).addr()
+    }
+
+    /// Sets the value of a key, with the default durability.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if key or value is too long; `NoSpace`, `Io` if the log cannot take it, `Poisoned` after a failed
+    /// sync, `ReadOnly`, `Closed`, `NotFound` if the keyspace was dropped.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, Durability::default())
+    }
+
+    /// Sets the value of a key.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.core().write_one(&self.keyspace, Kind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Removes a key, with the default durability. Fine if it is not there.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, Durability::default())
+    }
+
+    /// Removes a key.
+    ///
+    /// # Errors
+    /// As [`put`](Self::put).
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.core().write_one(&self.keyspace, Kind::Delete, key.as_ref(), &[], durability)
+    }
+
+    /// The value of a key.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from a file, `Closed`, `NotFound` if the keyspace was dropped.
+    #[inline]
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.core().get(&self.keyspace, key.as_ref(), None)
+    }
+
+    /// The value of a key as `snapshot` sees it.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get); `InvalidArgument` if the snapshot is of another store.
+    pub fn get_at(&self, key: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Option<Bytes>> {
+        self.check(snapshot)?;
+        self.core().get(&self.keyspace, key.as_ref(), Some(snapshot.seq()))
+    }
+
+    /// The values of several keys, all from one moment, in the order of `keys`.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
+        self.core().multi_get(&self.keyspace, keys, None)
+    }
+
+    /// The values of several keys as `snapshot` sees them.
+    pub fn multi_get_at<K: AsRef<[u8]>>(&self, keys: &[K], snapshot: &Snapshot) -> Vec<Result<Option<Bytes>>> {
+        match self.check(snapshot) {
+            Ok(()) => self.core().multi_get(&self.keyspace, keys, Some(snapshot.seq())),
+            Err(error) => keys.iter().map(|_| Err(error.clone())).collect(),
+        }
+    }
+
+    /// The records of a key range.
+    ///
+    /// # Errors
+    /// `Closed`, `NotFound` if the keyspace was dropped. Files are opened, and fail, as the range is read.
+    pub fn range<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>) -> Result<Range> {
+        Range::open(self.core(), &self.keyspace, bounds, None)
+    }
+
+    /// The records of a key range as `snapshot` sees them.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range); `InvalidArgument` if the snapshot is of another store.
+    pub fn range_at<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>, snapshot: &Snapshot) -> Result<Range> {
+        self.check(snapshot)?;
+        Range::open(self.core(), &self.keyspace, bounds, Some(snapshot.seq()))
+    }
+
+    /// The records whose keys begin with `prefix`.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range> {
+        self.range(range::prefix_bounds(prefix.as_ref()))
+    }
+
+    /// The records whose keys begin with `prefix`, as `snapshot` sees them.
+    ///
+    /// # Errors
+    /// As [`range_at`](Self::range_at).
+    pub fn prefix_at(&self, prefix: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Range> {
+        self.range_at(range::prefix_bounds(prefix.as_ref()), snapshot)
+    }
+
+    fn check(&self, snapshot: &Snapshot) -> Result<()> {
+        if snapshot.is_of(self.core()) { Ok(()) } else { Err(Error::invalid("the snapshot is of another store")) }
+    }
+
+    /// Flushes its memtables and waits for it.
+    ///
+    /// # Errors
+    /// As [`Db::flush`].
+    pub fn flush(&self) -> Result<()> {
+        self.core().flush_all(Some(&self.keyspace))
+    }
+
+    /// Merges all records of a key range down to the last level and waits for it. The memtable is flushed first.
+    ///
+    /// # Errors
+    /// `Cancelled` if `cancel` said so (what was done so far stays); `Io`, `NoSpace`, `Corruption` of an input.
+    pub fn compact<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>, cancel: &Cancel) -> Result<()> {
+        self.flush()?;
+        // Whole files move anyway, so an exclusive bound is taken as an inclusive one.
+        let key = |bound: Bound<&K>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => Some(Bytes::copy_from_slice(key.as_ref())),
+            Bound::Unbounded => None,
+        };
+        let request = ManualRequest { first: key(bounds.start_bound()), last: key(bounds.end_bound()) };
+        cancel.attach(self.core());
+        let cancel = cancel.clone();
+        self.core().compact(&self.keyspace, request, Box::new(move || cancel.is_cancelled()))
+    }
+
+    /// Takes in a stream of records in ascending key order without passing them through log and memtable. All appear at once,
+    /// above what is there; returns how many.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the keys do not ascend; as [`put`](Self::put). Nothing appears then.
+    pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
+        self.core().ingest(&self.keyspace, records)
+    }
+
+    /// The shape of its tree.
+    pub fn tree(&self) -> Tree {
+        let view = self.keyspace.view.load();
+        Tree {
+            levels: (view.tree.version.levels.iter().zip(0u8..))
+                .map(|(level, number)| TreeLevel {
+                    level: number,
+                    runs: level
+                        .runs
+                        .iter()
+                        .map(|run| TreeRun { order: run.order.0, files: run.files.clone() })
+                        .collect(),
+                })
+                .collect(),
+            memtable_bytes: view.memtable.table.bytes(),
+            immutables: to_u64(view.immutables.len()),
+        }
+    }
+
+    /// Its statistics.
+    pub fn stats(&self) -> KeyspaceStats {
+        stats::of_keyspace(&self.keyspace)
+    }
+}
+
+/// The shape of a keyspace's tree at one moment: for drawing and for checking.
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct Tree {
+    /// L0 first.
+    pub levels: Vec<TreeLevel>,
+    /// Bytes of the mutable memtable.
+    pub memtable_bytes: u64,
+    /// Memtables that wait for their flush.
+    pub immutables: u64,
+}
+
+/// A level of a [`Tree`].
+#[derive(Clone, Debug, Serialize)]
+#[non_exhaustive]
+pub struct TreeLevel {
+    /// Its number.
+    pub level: u8,
+    /// Newest first.
+    pub runs: Vec<TreeRun>,
+}
+
+/// A sorted run of a [`Tree`].
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TreeRun {
+    /// Its age among the runs of its level: larger is newer.
+    pub order: u64,
+    /// Its files, ascending by key.
+    pub files: Vec<Arc<FileMeta>>,
+}
+
+impl Serialize for TreeRun {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> std::result::Result<S::Ok, S::Error> {
+        #[derive(Serialize)]
+        struct File {
+            id: u64,
+            bytes: u64,
+            entries: u64,
+            tombstones: u64,
+            smallest: String,
+            largest: String,
+            min_seq: u64,
+            max_seq: u64,
+        }
+        #[derive(Serialize)]
+        struct Run {
+            order: u64,
+            files: Vec<File>,
+        }
+        let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
+        let file = |file: &Arc<FileMeta>| File {
+            id: file.id.0,
+            bytes: file.bytes,
+            entries: file.entries,
+            tombstones: file.tombstones,
+            smallest: text(&file.smallest),
+            largest: text(&file.largest),
+            min_seq: file.min_seq.0,
+            max_seq: file.max_seq.0,
+        };
+        Run { order: self.order, files: self.files.iter().map(file).collect() }.serialize(serializer)
+    }
+}
+
+impl fmt::Debug for Db {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Db").field("path", &self.core().dir).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Keyspace").field("name", &self.keyspace.name).finish_non_exhaustive()
+    }
+}

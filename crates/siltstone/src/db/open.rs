@@ -1,0 +1,502 @@
+//! How a store comes up, and how it goes down.
+//!
+//! Opening: lock, superblock, manifest; files that no durable record names are removed; the log is replayed into memtables;
+//! the lanes start. Each step is safe to be cut and begun again: nothing that a crash may need is removed before what replaces
+//! it is durable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE};
+use super::env::Env;
+use super::pace::Pace;
+use super::read::{MemSlot, Tree, View};
+use super::stats::Counters;
+use super::work::{Compactions, FlushState, LaneState};
+use super::write::{ActiveMemtable, WriteState, read_only};
+use super::{DEFAULT_KEYSPACE, stats};
+use crate::cache::{BlockCache, TableCache};
+use crate::compaction::CompactionPolicy;
+use crate::compaction::strategy::Strategy;
+use crate::error::{Error, ErrorKind, Result};
+use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
+use crate::key::{SeqNo, Trailer};
+use crate::memtable::ArenaPool;
+use crate::num::{to_u64, to_usize};
+use crate::options::{KeyspaceOptions, Options};
+use crate::planted::{self, Bug};
+use crate::version::{
+    KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, Version, manifest, superblock,
+};
+use crate::wal::{self, LogConfig, LogPos, LogWriter};
+
+const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
+const LOCK: &str = "LOCK";
+
+/// An open store; closes it when the last handle goes.
+pub(crate) struct Open(Arc<Core>);
+
+impl Open {
+    #[inline]
+    pub(crate) fn core(&self) -> &Arc<Core> {
+        &self.0
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        // Whoever wants to know whether it went well calls `close`.
+        let _ = self.0.close();
+    }
+}
+
+/// Opens the store in `dir`.
+pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> {
+    options.validate()?;
+    // A wrong strategy should be told before anything is created.
+    Strategy::resolve(&options.keyspace.strategy)?;
+    if !Manifest::exists(&*env.fs, dir)? {
+        check_may_create(&*env.fs, dir, &options, &env)?;
+        env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+    } else if options.error_if_exists {
+        return Err(Error::new(ErrorKind::AlreadyExists, "there is a store already").at(dir));
+    }
+    let lock = if env.read_only { None } else { Some(lock_store(&*env.fs, dir)?) };
+    let (manifest, state) = if env.read_only && !planted::active(Bug::ReadOnlyWrites) {
+        (None, Manifest::open_read_only(&*env.fs, dir)?)
+    } else {
+        // Asked again under the lock: another process may have created it just now.
+        let manifest = match Manifest::exists(&*env.fs, dir)? {
+            true => Manifest::open(Arc::clone(&env.fs), dir, ManifestOptions::default())?,
+            false => create(dir, &options, &env)?,
+        };
+        let state = manifest.state().clone();
+        // The names that were found are relied on from here on, and the process that made them may have died before it could
+        // sync them. The parent may belong to another user, who may not let us.
+        env.fs.sync_dir(dir, CTX).map_err(|e| Error::io(dir, "cannot sync the folder", e))?;
+        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            let _ = env.fs.sync_dir(parent, CTX);
+        }
+        (Some(manifest), state)
+    };
+    let core = assemble(dir, options, env, manifest, &state, lock)?;
+    Ok(Arc::new(Open(core)))
+}
+
+/// Whether `dir`, which holds no store, may become one.
+fn check_may_create(fs: &dyn Fs, dir: &Path, options: &Options, env: &Env) -> Result<()> {
+    let not_found = |what: &str| Err(Error::new(ErrorKind::NotFound, what).at(dir));
+    if !fs.exists(dir, CTX).map_err(|e| Error::io(dir, "cannot look at", e))? {
+        return if env.read_only || !options.create_if_missing { not_found("there is no store") } else { Ok(()) };
+    }
+    let entries = fs.list(dir, CTX).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotADirectory => {
+            Error::new(ErrorKind::NotFound, "a store is a folder, and this is a file").at(dir)
+        }
+        _ => Error::io(dir, "cannot list", e),
+    })?;
+    if let Some(lost) = entries.iter().find(|entry| entry.name.ends_with(".sst") || entry.name.ends_with(".log")) {
+        let what = format!("there is no superblock, but the file \"{}\" of a store", lost.name);
+        return Err(Error::corruption(&dir.join(superblock::FILE_NAME), 0, what));
+    }
+    if let Some(foreign) = entries.iter().find(|entry| !is_leftover(&entry.name)) {
+        return not_found(&format!("the folder is no store, and not empty (it holds \"{}\")", foreign.name));
+    }
+    if env.read_only || !options.create_if_missing { not_found("the folder holds no store") } else { Ok(()) }
+}
+
+/// What a crash while a store was being created may leave behind.
+fn is_leftover(name: &str) -> bool {
+    name == LOCK || name == superblock::TEMPORARY_NAME || manifest::from_file_name(name).is_some()
+}
+
+fn lock_store(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn crate::io::FileLock>> {
+    let path = dir.join(LOCK);
+    fs.lock(&path, CTX).map_err(|e| match e.kind() {
+        std::io::ErrorKind::WouldBlock => {
+            Error::new(ErrorKind::Locked, "the store is open already, in another process or another handle").at(dir)
+        }
+        _ => Error::io(&path, "cannot lock the store", e),
+    })
+}
+
+fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
+    let mut rng = env.rng.split("store id");
+    let store_id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
+    let mut state = StoreState { store_id, created_ms: env.clock.wall_ns() / 1_000_000, ..StoreState::default() };
+    state.apply(&ManifestEdit::CreateKeyspace {
+        id: KeyspaceId(0),
+        name: DEFAULT_KEYSPACE.to_owned(),
+        options_text: options.keyspace.to_text(),
+    })?;
+    let manifest = Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())?;
+    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        // So that a power loss does not take the folder itself. Not every parent may be synced (it can belong to another user).
+        let _ = env.fs.sync_dir(parent, CTX);
+    }
+    Ok(manifest)
+}
+
+fn assemble(
+    dir: &Path,
+    options: Options,
+    env: Env,
+    manifest: Option<Manifest>,
+    state: &StoreState,
+    lock: Option<Box<dyn crate::io::FileLock>>,
+) -> Result<Arc<Core>> {
+    let counters = Counters::default();
+    let mut next_sst = state.next_sst.0;
+    let (orphans, highest) = orphans(&*env.fs, dir, state)?;
+    next_sst = next_sst.max(highest + 1);
+    if !env.read_only {
+        for name in &orphans {
+            // If it cannot be removed now, the next open tries again; its number is not used again in any case.
+            let _ = env.fs.remove_file(&dir.join(name), CTX);
+        }
+        counters.orphans_removed.add(to_u64(orphans.len()));
+    }
+
+    let cache =
+        Arc::new(BlockCache::with_frame_bytes(options.cache_bytes, to_usize(u64::from(options.keyspace.block_bytes))));
+    let max_open = to_usize(u64::from(options.max_open_files));
+    let tables = TableCache::new(Arc::clone(&env.fs), dir, max_open, Arc::clone(&cache), options.direct.clone());
+    let mut keyspaces = BTreeMap::new();
+    let mut memtables = BTreeMap::new();
+    for (id, keyspace) in &state.keyspaces {
+        let tree = Tree::new(Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
+        let core = keyspace_core(*id, &keyspace.name, KeyspaceOptions::from_text(&keyspace.options_text)?, tree)?;
+        memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
+        keyspaces.insert(*id, core.0);
+    }
+
+    let arenas = Arc::default();
+    let mut replay =
+        Replay { memtables, state, arenas: &arenas, counters: &counters, last_seq: state.last_seq, immutable_bytes: 0 };
+    let mut apply = |first, records: wal::RecordIter<'_>| replay.apply(first, records);
+    let from = state.log_floor;
+    let history = wal::replay(&*env.fs, dir, state.store_id, from, options.recovery, CTX, &mut apply)?;
+    counters.torn_tails.add(u64::from(history.torn.is_some()));
+    let Replay { memtables, last_seq, immutable_bytes, .. } = replay;
+    let active_bytes = memtables.values().map(|active| active.slot.table.bytes()).sum();
+
+    let mut rng = env.rng.split("store");
+    let (log, shared) = if env.read_only {
+        (None, None)
+    } else {
+        let config = LogConfig {
+            fs: Arc::clone(&env.fs),
+            dir: dir.to_path_buf(),
+            store_id: state.store_id,
+            nonce: rng.next_u64(),
+            // Two or three segments are mapped at a time: where memory is short they are short too.
+            segment_bytes: options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10)),
+        };
+        let (writer, shared) = LogWriter::open(config, &history)?;
+        (Some(writer), Some(shared))
+    };
+    let log_segment = log.as_ref().map_or(0, |log| log.end().segment.0);
+    let core = Arc::new(Core {
+        dir: dir.to_path_buf(),
+        limiter: Limiter::new(Arc::clone(&env.clock), options.rate_limit_bytes_per_s),
+        fs: env.fs,
+        clock: env.clock,
+        listener: env.listener,
+        read_only: env.read_only,
+        compaction: Mutex::new(Compactions::default()),
+        flush: Mutex::new(FlushState::default()),
+        merges: (0..options.compaction_threads).map(|_| Mutex::new(LaneState::default())).collect(),
+        manifest: Mutex::new(manifest),
+        writer: Mutex::new(WriteState {
+            log,
+            last_seq,
+            memtables,
+            active_bytes,
+            log_end: LogPos::default(),
+            log_rolled: false,
+        }),
+        keyspaces: ArcSwap::from_pointee(keyspaces),
+        snapshots: Mutex::new(BTreeMap::new()),
+        health: Health::default(),
+        log: shared,
+        visible: AtomicU64::new(last_seq.0),
+        next_sst: AtomicU64::new(next_sst),
+        next_job: AtomicU64::new(1),
+        log_segment: AtomicU64::new(log_segment),
+        obsolete_before: AtomicU64::new(0),
+        flush_barrier: AtomicU64::new(u64::MAX),
+        flushed_so_far: AtomicU64::new(0),
+        immutable_bytes: AtomicU64::new(immutable_bytes),
+        work_epoch: AtomicU64::new(1),
+        settled_epoch: AtomicU64::new(0),
+        checkpointing: Mutex::new(()),
+        cache,
+        tables,
+        arenas,
+        pace: Pace::default(),
+        counters,
+        workers: OnceLock::new(),
+        lock: Mutex::new(lock),
+        options,
+    });
+    if !core.read_only {
+        start_lanes(&core, &*env.executor)?;
+    }
+    Ok(core)
+}
+
+/// Tables in the folder that no version names, and the highest table number seen.
+fn orphans(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<(Vec<String>, u64)> {
+    let live: BTreeSet<SstId> =
+        state.keyspaces.values().flat_map(|k| k.version.files().map(|(_, _, file)| file.id)).collect();
+    let mut highest = 0;
+    let mut orphans = Vec::new();
+    for entry in fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))? {
+        let Some(number) = entry.name.strip_suffix(".sst").and_then(|number| number.parse().ok()) else {
+            continue;
+        };
+        highest = highest.max(number);
+        if !live.contains(&SstId(number)) {
+            orphans.push(entry.name);
+        }
+    }
+    // The file system's order means nothing.
+    orphans.sort();
+    Ok((orphans, highest))
+}
+
+/// The options, the policy and the limits of a keyspace, and its first view.
+pub(crate) fn keyspace_core(
+    id: KeyspaceId,
+    name: &str,
+    options: KeyspaceOptions,
+    tree: Tree,
+) -> Result<(Arc<KeyspaceCore>, crate::memtable::MemtableWriter)> {
+    let policy: Arc<dyn CompactionPolicy> = Arc::new(Strategy::resolve(&options.strategy)?);
+    let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
+    let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
+    let keyspace = KeyspaceCore {
+        id,
+        name: name.to_owned(),
+        options,
+        policy,
+        slow_runs: AtomicU64::new(0),
+        stop_runs: AtomicU64::new(0),
+        view: ArcSwap::from_pointee(view),
+        publish: Mutex::new(()),
+        dropped: AtomicBool::new(false),
+        ingesting: AtomicBool::new(false),
+    };
+    keyspace.set_limits(&keyspace.view.load().tree.version);
+    Ok((Arc::new(keyspace), writer))
+}
+
+impl ActiveMemtable {
+    /// The mutable memtable of a new keyspace core.
+    fn of(keyspace: &Arc<KeyspaceCore>, writer: crate::memtable::MemtableWriter) -> ActiveMemtable {
+        let slot = Arc::clone(&keyspace.view.load().memtable);
+        ActiveMemtable { keyspace: Arc::clone(keyspace), writer, slot }
+    }
+}
+
+/// Puts the records of the log back into memtables.
+struct Replay<'a> {
+    memtables: BTreeMap<KeyspaceId, ActiveMemtable>,
+    state: &'a StoreState,
+    arenas: &'a Arc<ArenaPool>,
+    counters: &'a Counters,
+    last_seq: SeqNo,
+    immutable_bytes: u64,
+}
+
+impl Replay<'_> {
+    fn apply(&mut self, first: SeqNo, records: wal::RecordIter<'_>) -> Result<()> {
+        let segment = records.end().segment;
+        for (record, seq) in records.zip(first.0..) {
+            self.last_seq = self.last_seq.max(SeqNo(seq));
+            // Of a keyspace that was dropped, or in an SST already.
+            let Some(active) = self.memtables.get_mut(&record.keyspace) else {
+                continue;
+            };
+            if SeqNo(seq) <= self.state.keyspaces[&record.keyspace].flushed_seq {
+                continue;
+            }
+            // An empty memtable takes memory too; setting it aside would flush nothing, for ever.
+            if !active.slot.table.is_empty() && active.slot.table.bytes() >= active.keyspace.options.memtable_bytes {
+                self.immutable_bytes += active.set_aside(self.arenas);
+            }
+            active.slot.note_segment(segment);
+            active.writer.insert(record.key, Trailer::new(SeqNo(seq), record.kind), record.value);
+            self.counters.replayed_records.add(1);
+        }
+        Ok(())
+    }
+}
+
+fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<()> {
+    // Lanes hold the store weakly: its last handle, not a thread, decides when it closes.
+    let lane = |name: String, nice: u8, step: fn(&Core, usize) -> LaneStep, number: usize| {
+        let core: Weak<Core> = Arc::downgrade(core);
+        Lane {
+            name,
+            nice: i32::from(nice),
+            step: Arc::new(move || core.upgrade().map_or(LaneStep::Idle, |core| step(&core, number))),
+        }
+    };
+    let mut lanes = Vec::new();
+    debug_assert_eq!((FLUSH_LANE, LOG_LANE, COMPACTION_LANE), (0, 1, 2));
+    lanes.push(lane("flush".to_owned(), 0, |core, _| core.flush_step(), 0));
+    lanes.push(lane("log".to_owned(), 0, |core, _| core.log_step(), 0));
+    for number in 0..core.merges.len() {
+        let nice = core.options.compaction_nice;
+        lanes.push(lane(format!("merge-{number}"), nice, |core, number| core.compaction_step(number), number));
+    }
+    let workers = executor.start(lanes)?;
+    let waker = Arc::downgrade(core);
+    core.tables.purge_queue().set_wake(move || {
+        if let Some(core) = waker.upgrade() {
+            core.wake(LOG_LANE);
+        }
+    });
+    assert!(core.workers.set(workers).is_ok(), "the lanes are started once");
+    for lane in 0..COMPACTION_LANE + core.merges.len() {
+        core.wake(lane);
+    }
+    Ok(())
+}
+
+impl Core {
+    /// Ends everything. The first caller gets the result.
+    pub(crate) fn close(&self) -> Result<()> {
+        if !self.health.close() {
+            return Ok(());
+        }
+        self.notify();
+        if let Some(workers) = self.workers.get() {
+            workers.stop();
+        }
+        self.abandon_jobs();
+        let log = self.writer.lock().log.take();
+        let closed = match log {
+            Some(mut log) => log.close(),
+            None => Ok(()),
+        };
+        *self.manifest.lock() = None;
+        *self.lock.lock() = None;
+        closed
+    }
+
+    /// Makes everything acknowledged so far durable.
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.health.check_write()?;
+        let Some(log) = &self.log else {
+            return Err(read_only());
+        };
+        self.counters.log_syncs.add(1);
+        self.poison_on_failure(log.sync_all())
+    }
+
+    /// Creates a keyspace, durably.
+    pub(crate) fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
+        self.health.check_write()?;
+        options.validate()?;
+        Strategy::resolve(&options.strategy)?;
+        if name.is_empty() || name.len() > 255 {
+            return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));
+        }
+        let mut manifest = self.lock_manifest()?;
+        if manifest.state().keyspaces.values().any(|keyspace| keyspace.name == name) {
+            return Err(Error::new(ErrorKind::AlreadyExists, format!("there is a keyspace \"{name}\" already")));
+        }
+        let id = manifest.state().next_keyspace;
+        let edit = ManifestEdit::CreateKeyspace { id, name: name.to_owned(), options_text: options.to_text() };
+        self.poison_on_failure(manifest.commit(&[edit]))?;
+        let tree = Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"));
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree)?;
+        let mut state = self.writer.lock();
+        let active = ActiveMemtable::of(&keyspace, writer);
+        state.active_bytes += active.slot.table.bytes();
+        state.memtables.insert(id, active);
+        self.change_keyspaces(|keyspaces| {
+            keyspaces.insert(id, Arc::clone(&keyspace));
+        });
+        Ok(keyspace)
+    }
+
+    /// Drops a keyspace, durably.
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        self.health.check_write()?;
+        if name == DEFAULT_KEYSPACE {
+            return Err(Error::invalid("the default keyspace cannot be dropped"));
+        }
+        let mut manifest = self.lock_manifest()?;
+        let found = manifest.state().keyspaces.iter().find(|(_, keyspace)| keyspace.name == name).map(|(id, _)| *id);
+        let Some(id) = found else {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\"")));
+        };
+        self.poison_on_failure(manifest.commit(&[ManifestEdit::DropKeyspace(id)]))?;
+        let keyspace = self.keyspace(id).expect("the manifest and the table of keyspaces agree");
+        keyspace.dropped.store(true, Ordering::Release);
+        let mut state = self.writer.lock();
+        if let Some(active) = state.memtables.remove(&id) {
+            state.active_bytes -= active.slot.table.bytes();
+        }
+        self.change_keyspaces(|keyspaces| {
+            keyspaces.remove(&id);
+        });
+        drop(state);
+        drop(manifest);
+        let view = keyspace.view.load_full();
+        let waiting: u64 = view.immutables.iter().map(|slot| slot.table.bytes()).sum();
+        self.immutable_bytes.fetch_sub(waiting, Ordering::AcqRel);
+        for handle in view.tree.handles() {
+            handle.mark_obsolete();
+        }
+        // The handles that users still have keep the keyspace but not its files.
+        keyspace.change_view(|view| View {
+            memtable: Arc::clone(&view.memtable),
+            immutables: Vec::new(),
+            tree: Arc::new(Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"))),
+        });
+        drop(view);
+        self.wake(LOG_LANE);
+        self.wake_compactions();
+        self.notify();
+        Ok(())
+    }
+
+    /// Called under the writer lock, so that changes do not race.
+    fn change_keyspaces(&self, change: impl FnOnce(&mut BTreeMap<KeyspaceId, Arc<KeyspaceCore>>)) {
+        let mut keyspaces = BTreeMap::clone(&self.keyspaces.load());
+        change(&mut keyspaces);
+        self.keyspaces.store(Arc::new(keyspaces));
+    }
+
+    pub(crate) fn stats(&self) -> stats::Stats {
+        let cache = self.cache.stats();
+        let mut stats = stats::Stats {
+            cache_hits: cache.hits,
+            cache_misses: cache.misses,
+            cache_used_bytes: cache.used_bytes + cache.charged_bytes,
+            open_tables: to_u64(self.tables.open_tables()),
+            log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
+            snapshots: self.snapshots.lock().values().map(|count| u64::from(*count)).sum(),
+            last_seq: self.visible.load(Ordering::Acquire),
+            keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace)).collect(),
+            ..self.counters.read()
+        };
+        stats.keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
+        for keyspace in &stats.keyspaces {
+            stats.runs += keyspace.runs;
+            stats.files += keyspace.files;
+            stats.disk_bytes += keyspace.disk_bytes;
+            stats.memtable_bytes += keyspace.memtable_bytes;
+        }
+        stats
+    }
+}

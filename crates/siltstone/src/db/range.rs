@@ -1,0 +1,239 @@
+//! Range reads: lazy, double-ended, seekable, over one moment of a keyspace.
+
+use std::ops::{Bound, RangeBounds};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::core::{Core, KeyspaceCore};
+use super::read::{Source, USER_READ, View, dropped};
+use crate::error::Result;
+use crate::iter::file::RunTables;
+use crate::iter::merging::Merging;
+use crate::iter::run::RunCursor;
+use crate::iter::visible::{Bounds, Visible};
+use crate::key::SeqNo;
+
+/// The records of a key range, in order, as they were when the range was opened (or at its snapshot).
+///
+/// An [`Iterator`] of `(key, value)` from both ends. Where a copy of each record is too dear, use the lending form:
+/// [`advance`](Range::advance), then [`key`](Range::key) and [`value`](Range::value). It holds the files that it reads; drop it
+/// when done. After an error it yields that error once and then nothing.
+pub struct Range {
+    front: End,
+    back: Option<End>,
+    /// What a second end is opened from.
+    view: Arc<View>,
+    seq: SeqNo,
+    bounds: Bounds,
+    finished: bool,
+}
+
+struct End {
+    entries: Visible<Merging<Source>>,
+    started: bool,
+    /// A seek has placed it already.
+    positioned: bool,
+}
+
+impl Range {
+    pub(crate) fn open<K: AsRef<[u8]>>(
+        core: &Core,
+        keyspace: &KeyspaceCore,
+        bounds: impl RangeBounds<K>,
+        snapshot: Option<SeqNo>,
+    ) -> Result<Range> {
+        core.health.check_open()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(dropped(keyspace));
+        }
+        core.counters.ranges.add(1);
+        // The view first, then the sequence number: see `core.rs`. The range keeps its view, so no merge takes away from it.
+        let view = keyspace.view.load_full();
+        let seq = snapshot.unwrap_or_else(|| core.visible_seq());
+        let bounds = Bounds { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) };
+        let front = End::open(&view, seq, &bounds);
+        Ok(Range { front, back: None, view, seq, bounds, finished: false })
+    }
+
+    /// Moves the front to the next record; false at the end. The record is then at [`key`](Self::key) and
+    /// [`value`](Self::value).
+    ///
+    /// # Errors
+    /// `Corruption` or `Io`. The range is finished after one.
+    pub fn advance(&mut self) -> Result<bool> {
+        if self.finished {
+            return Ok(false);
+        }
+        let moved = self.front.forward();
+        let met = self.back.as_ref().is_some_and(|back| back.reached(&self.front));
+        self.settle(moved, met)
+    }
+
+    /// Moves the back to the record before; false at the end. The record is then at [`key_back`](Self::key_back) and
+    /// [`value_back`](Self::value_back).
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn advance_back(&mut self) -> Result<bool> {
+        if self.finished {
+            return Ok(false);
+        }
+        let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, &self.bounds));
+        let moved = back.backward();
+        let met = back.reached(&self.front);
+        self.settle(moved, met)
+    }
+
+    fn settle(&mut self, moved: Result<bool>, met: bool) -> Result<bool> {
+        match moved {
+            Ok(true) if !met => Ok(true),
+            Ok(_) => {
+                self.finished = true;
+                Ok(false)
+            }
+            Err(error) => {
+                self.finished = true;
+                Err(error)
+            }
+        }
+    }
+
+    /// Moves the front so that the next [`advance`](Self::advance) yields the first record at or after `key` (and inside the
+    /// range). It may go back as well. The back, if it was used, begins anew.
+    ///
+    /// # Errors
+    /// As [`advance`](Self::advance).
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.finished = false;
+        self.back = None;
+        self.front.entries.seek(key.as_ref())?;
+        self.front.started = false;
+        self.front.positioned = true;
+        Ok(())
+    }
+
+    /// The key at the front.
+    ///
+    /// # Panics
+    /// If the last [`advance`](Self::advance) did not return true.
+    pub fn key(&self) -> &[u8] {
+        self.front.entries.key()
+    }
+
+    /// The value at the front.
+    ///
+    /// # Panics
+    /// If the last [`advance`](Self::advance) did not return true.
+    pub fn value(&self) -> &[u8] {
+        self.front.entries.value()
+    }
+
+    /// The key at the back.
+    ///
+    /// # Panics
+    /// If the last [`advance_back`](Self::advance_back) did not return true.
+    pub fn key_back(&self) -> &[u8] {
+        self.back.as_ref().expect("advance_back was called").entries.key()
+    }
+
+    /// The value at the back.
+    ///
+    /// # Panics
+    /// If the last [`advance_back`](Self::advance_back) did not return true.
+    pub fn value_back(&self) -> &[u8] {
+        self.back.as_ref().expect("advance_back was called").entries.value()
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.advance() {
+            Ok(true) => Some(Ok((Bytes::copy_from_slice(self.key()), Bytes::copy_from_slice(self.value())))),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        match self.advance_back() {
+            Ok(true) => Some(Ok((Bytes::copy_from_slice(self.key_back()), Bytes::copy_from_slice(self.value_back())))),
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl std::iter::FusedIterator for Range {}
+
+impl std::fmt::Debug for Range {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Range").field("seq", &self.seq).field("bounds", &self.bounds).finish_non_exhaustive()
+    }
+}
+
+impl End {
+    fn open(view: &View, seq: SeqNo, bounds: &Bounds) -> End {
+        let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
+        let mut sources: Vec<Source> = Vec::with_capacity(1 + view.immutables.len() + view.tree.runs.len());
+        sources
+            .extend(memtables.filter(|slot| !slot.table.is_empty()).map(|slot| Source::Memtable(slot.table.cursor())));
+        sources.extend(
+            view.tree
+                .runs
+                .iter()
+                .map(|run| Source::Run(RunCursor::new(RunTables { files: Arc::clone(run), ctx: USER_READ }))),
+        );
+        End { entries: Visible::new(Merging::new(sources), seq, bounds.clone()), started: false, positioned: false }
+    }
+
+    /// Moves to the following record: the first one at first.
+    fn forward(&mut self) -> Result<bool> {
+        if self.started {
+            self.entries.next()?;
+        } else if !self.positioned {
+            self.entries.seek_first()?;
+        }
+        self.started = true;
+        Ok(self.entries.valid())
+    }
+
+    fn backward(&mut self) -> Result<bool> {
+        if self.started {
+            self.entries.prev()?;
+        } else {
+            self.entries.seek_last()?;
+        }
+        self.started = true;
+        Ok(self.entries.valid())
+    }
+
+    /// Whether this end and `other` stand at or past one another, so that nothing is left between them. `self` is the back.
+    fn reached(&self, front: &End) -> bool {
+        self.started
+            && front.started
+            && (!self.entries.valid() || !front.entries.valid() || self.entries.key() <= front.entries.key())
+    }
+}
+
+fn owned<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<Bytes> {
+    bound.map(|key| Bytes::copy_from_slice(key.as_ref()))
+}
+
+/// The bounds of all keys that begin with `prefix`.
+pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+    let mut end = prefix.to_vec();
+    // The first key after them: the prefix with its last byte that can grow grown, the rest cut off.
+    while let Some(last) = end.pop() {
+        if last < 0xff {
+            end.push(last + 1);
+            return (Bound::Included(prefix.to_vec()), Bound::Excluded(end));
+        }
+    }
+    (Bound::Included(prefix.to_vec()), Bound::Unbounded)
+}

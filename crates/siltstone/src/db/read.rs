@@ -1,0 +1,259 @@
+//! Reading: what a keyspace looks like at one moment, and the point lookup through it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+
+use super::core::{Core, KeyspaceCore};
+use crate::cache::TableHandle;
+use crate::error::{Error, Result};
+use crate::io::{IoClass, IoCtx};
+use crate::iter::Cursor;
+use crate::iter::file::{RunFiles, RunTables, restamp};
+use crate::iter::run::RunCursor;
+use crate::key::{self, Entry, SeqNo, Trailer};
+use crate::memtable::{Memtable, MemtableCursor};
+use crate::version::{FileMeta, Version};
+use crate::wal::SegmentId;
+
+/// The tag of reads that a user waits for.
+pub(crate) const USER_READ: IoCtx = IoCtx::foreground(IoClass::UserRead);
+
+/// What a reader of a keyspace sees: newest first, the mutable memtable, the immutable ones, the tree.
+#[derive(Clone)]
+pub(crate) struct View {
+    pub(crate) memtable: Arc<MemSlot>,
+    /// Newest first.
+    pub(crate) immutables: Vec<Arc<MemSlot>>,
+    pub(crate) tree: Arc<Tree>,
+}
+
+/// A memtable and what ties it to the log.
+pub(crate) struct MemSlot {
+    pub(crate) table: Arc<Memtable>,
+    /// The log segment of its first record; `u64::MAX` while it has none (or has unlogged ones only).
+    first_segment: AtomicU64,
+}
+
+impl MemSlot {
+    pub(crate) fn new(table: Arc<Memtable>) -> Arc<MemSlot> {
+        Arc::new(MemSlot { table, first_segment: AtomicU64::new(u64::MAX) })
+    }
+
+    /// The log segment that must be kept for it.
+    pub(crate) fn first_segment(&self) -> Option<SegmentId> {
+        match self.first_segment.load(Ordering::Acquire) {
+            u64::MAX => None,
+            segment => Some(SegmentId(segment)),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn note_segment(&self, segment: SegmentId) {
+        // Segments only grow, so the first note stays.
+        if self.first_segment.load(Ordering::Relaxed) == u64::MAX {
+            self.first_segment.store(segment.0, Ordering::Release);
+        }
+    }
+}
+
+/// A version, ready to be read: its runs in one list, newest first, with a handle for every file.
+pub(crate) struct Tree {
+    pub(crate) version: Arc<Version>,
+    pub(crate) runs: Vec<Arc<RunFiles>>,
+}
+
+/// More runs than this are probed without prefetching the filters of the rest.
+const PREFETCHED_RUNS: usize = 24;
+
+impl Tree {
+    pub(crate) fn new(version: Arc<Version>, mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>) -> Tree {
+        let runs = version
+            .levels
+            .iter()
+            .flat_map(|level| &level.runs)
+            .map(|run| Arc::new(RunFiles::new(run.files.iter().map(&mut handle).collect())))
+            .collect();
+        Tree { version, runs }
+    }
+
+    pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
+        self.runs.iter().flat_map(|run| &run.handles)
+    }
+
+    /// The newest version of `key` that a read at `seq` may see.
+    fn get(&self, key: &[u8], hash: u64, seq: SeqNo, probes: &mut Probes) -> Result<Option<(Trailer, Bytes)>> {
+        let head = key::head(key);
+        // First pass: find the one file of each run that could hold the key and ask for its filter's line, so that the
+        // misses of all runs overlap. A file that cannot be opened is told about by the second pass, if it comes to it.
+        let mut candidates: [Option<&TableHandle>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
+        for (run, candidate) in self.runs.iter().zip(&mut candidates) {
+            if let Some(handle) = run.file_for(key, head) {
+                if let Ok(table) = handle.table() {
+                    table.prefetch_filter(hash);
+                }
+                *candidate = Some(handle);
+            }
+        }
+        for handle in candidates.iter().take(self.runs.len()).flatten() {
+            if let Some(found) = probe(handle, key, hash, seq, probes)? {
+                return Ok(Some(found));
+            }
+        }
+        for run in self.runs.iter().skip(PREFETCHED_RUNS) {
+            if let Some(handle) = run.file_for(key, head)
+                && let Some(found) = probe(handle, key, hash, seq, probes)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// What a lookup asked of filters, counted once at its end.
+#[derive(Default)]
+struct Probes {
+    checks: u64,
+    negatives: u64,
+    false_positives: u64,
+}
+
+fn probe(
+    handle: &TableHandle,
+    key: &[u8],
+    hash: u64,
+    seq: SeqNo,
+    probes: &mut Probes,
+) -> Result<Option<(Trailer, Bytes)>> {
+    let meta = handle.meta();
+    if meta.min_seq > seq {
+        return Ok(None);
+    }
+    let table = handle.table()?;
+    probes.checks += 1;
+    if !table.may_contain(hash) {
+        probes.negatives += 1;
+        return Ok(None);
+    }
+    let found = table.get_hashed(key, hash, seq, USER_READ)?;
+    probes.false_positives += u64::from(found.is_none());
+    Ok(found.map(|(trailer, value)| (restamp(trailer, meta), value)))
+}
+
+impl Core {
+    /// The value of `key` in `keyspace`, at `snapshot` or now.
+    pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Bytes>> {
+        self.health.check_open()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(dropped(keyspace));
+        }
+        self.counters.gets.add(1);
+        // The view first, then the sequence number: see `core.rs`.
+        let view = keyspace.view.load();
+        let seq = snapshot.unwrap_or_else(|| self.visible_seq());
+        let found = self.find(&view, key, seq)?;
+        if found.is_some() {
+            self.counters.get_hits.add(1);
+        }
+        Ok(found)
+    }
+
+    fn find(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
+        let hash = key::hash(key);
+        let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
+        for slot in memtables {
+            if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
+                self.counters.memtable_hits.add(1);
+                return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
+            }
+        }
+        let mut probes = Probes::default();
+        let found = view.tree.get(key, hash, seq, &mut probes);
+        if probes.checks > 0 {
+            self.counters.filter_checks.add(probes.checks);
+            self.counters.filter_negatives.add(probes.negatives);
+            if probes.false_positives > 0 {
+                self.counters.filter_false_positives.add(probes.false_positives);
+            }
+        }
+        Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
+    }
+
+    /// The values of `keys`, all from one moment.
+    pub(crate) fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keyspace: &KeyspaceCore,
+        keys: &[K],
+        snapshot: Option<SeqNo>,
+    ) -> Vec<Result<Option<Bytes>>> {
+        let view = keyspace.view.load();
+        let seq = snapshot.unwrap_or_else(|| self.visible_seq());
+        keys.iter()
+            .map(|key| {
+                self.health.check_open()?;
+                self.counters.gets.add(1);
+                let found = self.find(&view, key.as_ref(), seq)?;
+                self.counters.get_hits.add(u64::from(found.is_some()));
+                Ok(found)
+            })
+            .collect()
+    }
+}
+
+pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {
+    Error::new(crate::ErrorKind::NotFound, format!("the keyspace \"{}\" was dropped", keyspace.name))
+}
+
+/// One sorted source of a range read.
+pub(crate) enum Source {
+    Memtable(MemtableCursor),
+    Run(RunCursor<RunTables>),
+}
+
+macro_rules! each_source {
+    ($self:ident, $cursor:ident => $call:expr) => {
+        match $self {
+            Source::Memtable($cursor) => $call,
+            Source::Run($cursor) => $call,
+        }
+    };
+}
+
+impl Cursor for Source {
+    fn seek_first(&mut self) -> Result<()> {
+        each_source!(self, c => c.seek_first())
+    }
+
+    fn seek_last(&mut self) -> Result<()> {
+        each_source!(self, c => c.seek_last())
+    }
+
+    fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each_source!(self, c => c.seek(key, trailer))
+    }
+
+    fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        each_source!(self, c => c.seek_before(key, trailer))
+    }
+
+    #[inline]
+    fn next(&mut self) -> Result<()> {
+        each_source!(self, c => c.next())
+    }
+
+    #[inline]
+    fn prev(&mut self) -> Result<()> {
+        each_source!(self, c => c.prev())
+    }
+
+    #[inline]
+    fn entry(&self) -> Option<Entry<'_>> {
+        each_source!(self, c => c.entry())
+    }
+
+    fn prefetch(&mut self, key: &[u8]) {
+        each_source!(self, c => c.prefetch(key));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the store tells a listener while it runs.
+//!
+//! Events are for people and dashboards: nothing in the store depends on who listens. A listener is called on the thread that
+//! did the work, with no lock held; it should be quick and must not call back into the store.
+
+use std::time::Duration;
+
+use crate::error::Error;
+use crate::version::{KeyspaceId, SstId};
+
+/// Receives events. See [`Env::listener`](crate::Env::listener).
+pub trait EventListener: Send + Sync + 'static {
+    /// Something happened.
+    fn event(&self, event: &Event);
+}
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Event {
+    /// A memtable became a file of L0.
+    FlushEnd {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The new file.
+        file: SstId,
+        /// Its size in bytes.
+        bytes: u64,
+        /// From the first step to the last.
+        took: Duration,
+    },
+    /// A compaction was chosen and begins.
+    CompactionStart {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// Why, in one line: what moves where, the rule, the trigger's value and threshold.
+        reason: String,
+        /// Bytes that it will read.
+        input_bytes: u64,
+    },
+    /// A compaction took effect.
+    CompactionEnd {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// As at its start.
+        reason: String,
+        /// Whether files only changed their level.
+        moved: bool,
+        /// Bytes read; 0 for a move.
+        bytes_read: u64,
+        /// Bytes written; 0 for a move.
+        bytes_written: u64,
+        /// Versions that no one can see any more, dropped.
+        dropped_versions: u64,
+        /// Tombstones that had nothing left to hide, dropped.
+        dropped_tombstones: u64,
+        /// From the first step to the last.
+        took: Duration,
+    },
+    /// Writers wait: too many sorted runs, or no memory for another memtable.
+    Stall {
+        /// Whose write met the limit.
+        keyspace: KeyspaceId,
+        /// Which limit, with its value.
+        reason: String,
+    },
+    /// The writers that waited go on.
+    StallEnd {
+        /// Whose write had met the limit.
+        keyspace: KeyspaceId,
+        /// How long it waited.
+        waited: Duration,
+    },
+    /// Background work failed. It is tried again later unless the error says [`Poisoned`](crate::ErrorKind::Poisoned).
+    Error {
+        /// What it was doing.
+        doing: String,
+        /// What went wrong.
+        error: Error,
+    },
+}

@@ -1,0 +1,50 @@
+//! Siltstone: an embedded LSM-tree key-value store in which compaction is not a black box.
+//!
+//! # A tour
+//!
+//! [`Db`] opens a store, [`Keyspace`] is a map in it; [`Options`] say how both behave. Below that facade:
+//!
+//! | room | what it does |
+//! | --- | --- |
+//! | [`io`] | the seams: files, time, randomness, threads; each real or simulated |
+//! | [`memtable`] | the newest records, sorted in memory |
+//! | [`wal`] | the write-ahead log |
+//! | [`sst`], [`cache`] | sorted tables on disk, and their blocks in memory |
+//! | [`version`] | the shape of the tree, its edits, the manifest |
+//! | [`compaction`], [`schedule`] | decide, on metadata alone |
+//! | [`jobs`], [`iter`] | act: flushes and merges as steps, and the iterators under them |
+//! | [`db`] | puts it together |
+//!
+//! Two rules shape all of it: deciding is pure, acting is stepwise. `ARCHITECTURE.md` tells the whole story.
+
+pub mod cache;
+pub mod compaction;
+pub mod db;
+pub mod io;
+pub mod iter;
+pub mod jobs;
+pub mod key;
+pub mod memtable;
+pub mod options;
+pub mod planted;
+pub mod schedule;
+pub mod sst;
+pub mod version;
+pub mod wal;
+
+mod batch;
+mod codec;
+mod error;
+mod event;
+mod frame;
+mod num;
+
+pub use batch::Batch;
+pub use bytes::Bytes;
+pub use db::{
+    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Range, Snapshot, Stats, Tree, TreeLevel,
+    TreeRun, VerifyReport,
+};
+pub use error::{Error, ErrorKind, Result};
+pub use event::{Event, EventListener};
+pub use options::{KeyspaceOptions, Options};

@@ -1,0 +1,95 @@
+//! Bugs of other stores, put in on purpose.
+//!
+//! A checker that has never found a bug proves nothing. Each [`Bug`] is one that another store really had (the table in
+//! `docs/design/0003`); where it would live in this engine stands a guarded line that brings it back. The simulation must find
+//! every one of them (`siltstone-sim zoo`). Without the feature `planted-bugs` the guard is the constant `false`, the line is
+//! not compiled, and nothing can be planted.
+
+macro_rules! bugs {
+    ($($(#[doc = $doc:literal])+ $name:ident = $row:literal,)+) => {
+        /// A bug that can be planted. The number is its row in the table of bugs.
+        #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+        #[repr(u8)]
+        pub enum Bug { $($(#[doc = $doc])+ $name = $row,)+ }
+
+        impl Bug {
+            /// All of them.
+            pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
+
+            /// The number of its row.
+            pub fn row(self) -> u8 {
+                match self { $(Bug::$name => $row,)+ }
+            }
+        }
+    };
+}
+
+bugs! {
+    /// The store's folder is not synced after files were created in it.
+    FolderNotSynced = 1,
+    /// The older log is not synced before the newer one is said to be.
+    OlderLogNotSynced = 4,
+    /// A table is named by the manifest before it is synced.
+    TableNotSynced = 5,
+    /// After a failed append to the manifest the next record goes behind the broken one.
+    AppendBehindGarbage = 6,
+    /// Files are deleted although the manifest record that stops naming them failed.
+    DeletedAfterFailedSync = 7,
+    /// File numbers are given out again after a reopen.
+    FileNumberReused = 9,
+    /// Replay goes on with the next log after a hole in the one before.
+    ReplayAfterHole = 11,
+    /// The logs are removed before what was replayed from them is in tables.
+    RecoveryNotReentrant = 13,
+    /// A merge takes a failed read for the end of its input.
+    ReadErrorIsEnd = 14,
+    /// A merge drops tombstones although older runs lie below.
+    TombstoneDroppedEarly = 16,
+    /// The versions of one key are split over two files of a run.
+    VersionsSplit = 18,
+    /// Files of a running compaction may be picked again.
+    PickedTwice = 20,
+    /// A merge does not respect the newest snapshot.
+    SnapshotIgnored = 23,
+    /// The lane of flushes goes to sleep after a flush though more memtables wait.
+    LostWakeup = 31,
+    /// A read-only open writes.
+    ReadOnlyWrites = 35,
+    /// A file left by a crash blocks the next open.
+    LeftoverBlocksOpen = 36,
+    /// Handles of tables are never closed.
+    HandlesLeak = 37,
+    /// Creating a keyspace is acknowledged before it is durable.
+    KeyspaceNotDurable = 38,
+}
+
+#[cfg(feature = "planted-bugs")]
+mod selected {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Bug;
+
+    // The one piece of global state of the crate, and only in builds that are made to be broken.
+    static SELECTED: AtomicU8 = AtomicU8::new(0);
+
+    /// Plants a bug in every store of this process, or takes it out.
+    pub fn plant(bug: Option<Bug>) {
+        SELECTED.store(bug.map_or(0, Bug::row), Ordering::Relaxed);
+    }
+
+    /// Whether the bug is planted.
+    #[inline]
+    pub fn active(bug: Bug) -> bool {
+        SELECTED.load(Ordering::Relaxed) == bug.row()
+    }
+}
+
+#[cfg(feature = "planted-bugs")]
+pub use selected::{active, plant};
+
+/// Whether the bug is planted: never, in this build.
+#[cfg(not(feature = "planted-bugs"))]
+#[inline(always)]
+pub const fn active(_: Bug) -> bool {
+    false
+}

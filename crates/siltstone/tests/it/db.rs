@@ -1,0 +1,322 @@
+//! The store through its public interface, on a real folder with real threads.
+
+#![allow(
+    clippy::disallowed_methods,
+    clippy::cast_possible_truncation,
+    reason = "tests of the real thing use real files and threads"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use siltstone::io::Rng;
+use siltstone::options::{Compression, MemtableKind};
+use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
+
+/// Options with which every rare state comes up within a few thousand writes.
+fn tiny() -> Options {
+    let mut options = Options { write_memory_bytes: 32 << 10, cache_bytes: 64 << 10, ..Options::default() };
+    options.log.segment_bytes = 16 << 10;
+    options.log.max_bytes = 64 << 10;
+    options.keyspace = KeyspaceOptions {
+        memtable_bytes: 8 << 10,
+        file_bytes: 4 << 10,
+        block_bytes: 256,
+        size_ratio: 3,
+        compression: vec![Compression::None, Compression::Lz4],
+        ..KeyspaceOptions::default()
+    };
+    options
+}
+
+fn key(n: u64) -> String {
+    format!("key-{n:05}")
+}
+
+/// Puts, deletes and batches against a map, with reopens; the whole contents compared from both ends.
+fn model(strategy: &str, memtable: MemtableKind) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = tiny();
+    options.keyspace.strategy = strategy.to_owned();
+    options.keyspace.memtable = memtable;
+    let mut rng = Rng::new(7);
+    let mut model: BTreeMap<String, String> = BTreeMap::new();
+    let mut db = Db::open(folder.path(), options.clone()).unwrap();
+    for round in 0..6u64 {
+        let keyspace = db.default_keyspace();
+        for i in 0..1500u64 {
+            let (key, value) = (key(rng.below(800)), format!("{round}-{i}-{}", "x".repeat(rng.below(60) as usize)));
+            match rng.below(10) {
+                0..3 => {
+                    keyspace.delete(&key).unwrap();
+                    model.remove(&key);
+                }
+                3 => {
+                    let mut batch = Batch::new();
+                    batch.put(&keyspace, &key, &value);
+                    batch.delete(&keyspace, "key-00001");
+                    db.write(batch).unwrap();
+                    model.insert(key, value);
+                    model.remove("key-00001");
+                }
+                _ => {
+                    keyspace.put(&key, &value).unwrap();
+                    model.insert(key, value);
+                }
+            }
+            let probe = self::key(rng.below(800));
+            let found = keyspace.get(&probe).unwrap();
+            assert_eq!(found.as_deref(), model.get(&probe).map(String::as_bytes), "{strategy}: {probe}");
+        }
+        let pairs = |(k, v): (&String, &String)| (k.as_bytes().to_vec(), v.as_bytes().to_vec());
+        let expected: Vec<_> = model.iter().map(pairs).collect();
+        let found =
+            |r: siltstone::Result<(siltstone::Bytes, siltstone::Bytes)>| r.map(|(k, v)| (k.to_vec(), v.to_vec()));
+        let forward: Vec<_> = keyspace.range::<&str>(..).unwrap().map(found).collect::<Result<_, _>>().unwrap();
+        assert_eq!(forward, expected, "{strategy}");
+        let mut backward: Vec<_> =
+            keyspace.range::<&str>(..).unwrap().rev().map(found).collect::<Result<_, _>>().unwrap();
+        backward.reverse();
+        assert_eq!(backward, expected, "{strategy}");
+        let prefix: Vec<_> = keyspace.prefix("key-001").unwrap().map(found).collect::<Result<_, _>>().unwrap();
+        assert_eq!(prefix, expected.iter().filter(|(k, _)| k.starts_with(b"key-001")).cloned().collect::<Vec<_>>());
+        // From both ends towards the middle: every record once.
+        let mut range = keyspace.range::<&str>(..).unwrap();
+        let mut ends = 0;
+        while range.next().transpose().unwrap().is_some() {
+            ends += 1;
+            ends += usize::from(range.next_back().transpose().unwrap().is_some());
+        }
+        assert_eq!(ends, expected.len());
+        match round {
+            1 => db.flush().unwrap(),
+            2 => keyspace.compact::<&str>(.., &Cancel::new()).unwrap(),
+            3 => db.wait_idle().unwrap(),
+            _ => {}
+        }
+        let report = db.verify().unwrap();
+        assert!(report.damage.is_empty(), "{:?}", report.damage);
+        assert!(db.stats().flushes > 0 || round == 0);
+        db.close().unwrap();
+        db = Db::open(folder.path(), options.clone()).unwrap();
+    }
+}
+
+#[test]
+fn a_store_agrees_with_a_map_under_every_strategy() {
+    for preset in siltstone::compaction::strategies() {
+        model(preset.name, MemtableKind::Tree);
+    }
+    model("one-leveling", MemtableKind::SortedVector);
+}
+
+#[test]
+fn snapshots_see_their_moment_across_flushes_and_merges() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    let keyspace = db.default_keyspace();
+    let mut snapshots = Vec::new();
+    for round in 0..8 {
+        snapshots.push((round, db.snapshot()));
+        for n in 0..300 {
+            keyspace.put(key(n), format!("{round}-{}", "y".repeat(40))).unwrap();
+        }
+        if round % 3 == 2 {
+            keyspace.delete(key(5)).unwrap();
+            keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+        }
+    }
+    for (round, snapshot) in &snapshots {
+        let expected = match round {
+            0 => None,
+            3 | 6 => None,
+            _ => Some(format!("{}-{}", round - 1, "y".repeat(40))),
+        };
+        let found = keyspace.get_at(key(5), snapshot).unwrap();
+        assert_eq!(found.as_deref(), expected.as_ref().map(String::as_bytes), "round {round}");
+        let all = keyspace.range_at::<&str>(.., snapshot).unwrap().count();
+        assert_eq!(all, if *round == 0 { 0 } else { 300 - usize::from(expected.is_none()) });
+    }
+    drop(snapshots);
+    keyspace.put("poke", "").unwrap();
+    keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+    let stats = keyspace.stats();
+    assert_eq!((stats.entries, stats.tombstones), (301, 0), "old versions are gone when no snapshot holds them");
+}
+
+#[test]
+fn keyspaces_come_go_and_keep_their_options() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    let options = KeyspaceOptions { strategy: "tiering".to_owned(), block_bytes: 512, ..tiny().keyspace };
+    let users = db.create_keyspace("users", options.clone()).unwrap();
+    assert_eq!(db.create_keyspace("users", options.clone()).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    let wrong = KeyspaceOptions { strategy: "no-such".to_owned(), ..options.clone() };
+    assert_eq!(db.create_keyspace("x", wrong).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    for n in 0..2000 {
+        let mut batch = Batch::new();
+        batch.put(&users, key(n), "user");
+        batch.put(&db.default_keyspace(), key(n), "default");
+        db.write_with(&batch, if n % 100 == 0 { Durability::Sync } else { Durability::Buffered }).unwrap();
+    }
+    db.close().unwrap();
+    assert_eq!(users.put("a", "b").unwrap_err().kind(), ErrorKind::Closed);
+    drop(users);
+
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    assert_eq!(db.list_keyspaces(), ["default", "users"]);
+    let users = db.keyspace("users").unwrap();
+    assert_eq!(users.options(), &options);
+    assert_eq!(users.get(key(1999)).unwrap().as_deref(), Some(&b"user"[..]));
+    assert_eq!(users.range::<&str>(..).unwrap().count(), 2000);
+    db.drop_keyspace("users").unwrap();
+    assert_eq!(users.get("a").unwrap_err().kind(), ErrorKind::NotFound);
+    assert_eq!(db.drop_keyspace("default").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    db.wait_idle().unwrap();
+    db.close().unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    assert_eq!(db.list_keyspaces(), ["default"]);
+    assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 2000);
+}
+
+#[test]
+fn a_checkpoint_is_a_store_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, copy) = (folder.path().join("store"), folder.path().join("copy"));
+    let db = Db::open(&path, tiny()).unwrap();
+    let keyspace = db.default_keyspace();
+    (0..3000).for_each(|n| keyspace.put(key(n % 700), format!("{n}")).unwrap());
+    db.checkpoint(&copy).unwrap();
+    assert_eq!(db.checkpoint(&copy).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    (0..3000).for_each(|n| keyspace.put(key(n % 700), "later").unwrap());
+    keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+    drop((db, keyspace));
+    let copied = Db::open(&copy, tiny()).unwrap();
+    assert!(copied.verify().unwrap().damage.is_empty());
+    for n in 0..700u64 {
+        let last = (0..5).map(|i| n + 700 * i).filter(|m| *m < 3000).max().unwrap();
+        assert_eq!(copied.default_keyspace().get(key(n)).unwrap().as_deref(), Some(last.to_string().as_bytes()));
+    }
+    copied.default_keyspace().put("new", "write").unwrap();
+}
+
+#[test]
+fn ingested_records_appear_at_once_above_what_was_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    let keyspace = db.default_keyspace();
+    (0..1000).for_each(|n| keyspace.put(key(n), "old").unwrap());
+    let before = db.snapshot();
+    assert_eq!(keyspace.ingest((500..2500).map(|n| (key(n), "ingested"))).unwrap(), 2000);
+    let unsorted = keyspace.ingest([("b", ""), ("a", "")]).unwrap_err();
+    assert_eq!(unsorted.kind(), ErrorKind::InvalidArgument);
+    let check = |n: u64, expected: Option<&str>, at_before: Option<&str>| {
+        assert_eq!(keyspace.get(key(n)).unwrap().as_deref(), expected.map(str::as_bytes), "{n}");
+        assert_eq!(keyspace.get_at(key(n), &before).unwrap().as_deref(), at_before.map(str::as_bytes), "{n} before");
+    };
+    for settled in [false, true] {
+        if settled {
+            keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+        }
+        check(499, Some("old"), Some("old"));
+        check(500, Some("ingested"), Some("old"));
+        check(999, Some("ingested"), Some("old"));
+        check(2499, Some("ingested"), None);
+        assert_eq!(keyspace.range::<&str>(..).unwrap().rev().count(), 2500);
+        assert_eq!(keyspace.range_at::<&str>(.., &before).unwrap().count(), 1000);
+        assert_eq!(
+            keyspace.range(key(990)..key(1010)).unwrap().filter(|r| r.as_ref().unwrap().1 == "ingested").count(),
+            20
+        );
+        keyspace.put(key(700), "newer").unwrap();
+        check(700, Some("newer"), Some("old"));
+    }
+    assert!(db.verify().unwrap().damage.is_empty());
+    db.close().unwrap();
+    drop((before, keyspace));
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 2500);
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let kind = |result: siltstone::Result<Db>| result.unwrap_err().kind();
+    let none = Options { create_if_missing: false, ..tiny() };
+    assert_eq!(kind(Db::open(at("none"), none)), ErrorKind::NotFound);
+    assert_eq!(kind(Db::open_read_only(at("none"), tiny())), ErrorKind::NotFound);
+    std::fs::create_dir(at("photos")).unwrap();
+    std::fs::write(at("photos").join("cat.jpg"), "meow").unwrap();
+    assert_eq!(kind(Db::open(at("photos"), tiny())), ErrorKind::NotFound);
+    assert_eq!(kind(Db::open(at("photos").join("cat.jpg"), tiny())), ErrorKind::NotFound);
+    let wrong = Options { max_open_files: 0, ..tiny() };
+    assert_eq!(kind(Db::open(at("store"), wrong)), ErrorKind::InvalidArgument);
+
+    let db = Db::open(at("store"), tiny()).unwrap();
+    assert_eq!(kind(Db::open(at("store"), tiny())), ErrorKind::Locked);
+    let keyspace = db.default_keyspace();
+    assert_eq!(keyspace.put(vec![0; (64 << 10) + 1], "").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    keyspace.put("", "").unwrap();
+    keyspace.put(vec![0xff; 64 << 10], vec![7; 3 << 20]).unwrap();
+    db.close().unwrap();
+    let error_if_exists = Options { error_if_exists: true, ..tiny() };
+    assert_eq!(kind(Db::open(at("store"), error_if_exists)), ErrorKind::AlreadyExists);
+    let db = Db::open_read_only(at("store"), tiny()).unwrap();
+    assert_eq!(db.default_keyspace().get("").unwrap().as_deref(), Some(&b""[..]));
+    assert_eq!(db.default_keyspace().get(vec![0xff; 64 << 10]).unwrap().map(|v| v.len()), Some(3 << 20));
+    assert_eq!(db.default_keyspace().put("a", "b").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
+
+#[derive(Default)]
+struct Count {
+    flushes: AtomicU64,
+    compactions: AtomicU64,
+}
+
+impl EventListener for Count {
+    fn event(&self, event: &Event) {
+        match event {
+            Event::FlushEnd { .. } => self.flushes.fetch_add(1, Ordering::Relaxed),
+            Event::CompactionEnd { reason, .. } => {
+                assert!(reason.contains("-> L"), "{reason}");
+                self.compactions.fetch_add(1, Ordering::Relaxed)
+            }
+            Event::Error { error, .. } => panic!("{error}"),
+            _ => 0,
+        };
+    }
+}
+
+#[test]
+fn many_threads_write_read_and_sync_while_merges_run() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = Arc::new(Count::default());
+    let env = Env { listener: Some(listener.clone()), ..Env::default() };
+    let db = Db::open_with(folder.path(), tiny(), env).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            let keyspace = db.default_keyspace();
+            scope.spawn(move || {
+                let mut rng = Rng::new(thread);
+                for n in 0..3000u64 {
+                    let key = format!("{thread}-{:04}", rng.below(300));
+                    let durability = if n % 50 == 0 { Durability::Sync } else { Durability::Buffered };
+                    keyspace.put_with(&key, format!("{n:06}"), durability).unwrap();
+                    assert_eq!(keyspace.get(&key).unwrap().unwrap(), format!("{n:06}"));
+                    if n % 500 == 0 {
+                        // Another thread's keys: some value that was written, whole.
+                        for record in keyspace.range::<&str>(..).unwrap() {
+                            assert_eq!(record.unwrap().1.len(), 6);
+                        }
+                    }
+                }
+            });
+        }
+    });
+    db.wait_idle().unwrap();
+    assert!(listener.flushes.load(Ordering::Relaxed) > 10 && listener.compactions.load(Ordering::Relaxed) > 3);
+    assert_eq!(db.stats().puts, 12_000);
+    assert!(db.verify().unwrap().damage.is_empty());
+}

@@ -1,0 +1,7 @@
+//! All integration tests in one binary, one module per topic: one link instead of ten.
+
+#![allow(clippy::unwrap_used, reason = "in a test, a panic with its place is the best message")]
+
+mod compaction;
+mod db;
+mod golden;
