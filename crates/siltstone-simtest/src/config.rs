@@ -1,0 +1,132 @@
+//! The configuration of one world, drawn from its seed: options so tiny that everything rare happens often.
+//!
+//! Memtables of a kibibyte, blocks of some dozen bytes, files of one: a few hundred operations build a tree of several
+//! levels, roll logs and manifests, evict handles and stall writers. Keys are nasty on purpose: empty, all 0xff, equal in
+//! their first 16 bytes, prefixes of each other, as long as the store allows.
+
+use siltstone::io::Rng;
+use siltstone::options::{Compression, DirectOptions, LogOptions, MemtableKind};
+use siltstone::{KeyspaceOptions, Options};
+
+use crate::ops::index;
+
+/// Everything that is fixed about a world.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where it was drawn from.
+    pub seed: u64,
+    /// Options of the store at first open.
+    pub options: Options,
+    /// All keys that operations name, ascending, no two equal.
+    pub keys: Vec<Vec<u8>>,
+    /// Every write is made with `Durability::None`; otherwise none is. (Mixed, a logged write survives an unlogged earlier
+    /// one, so that no prefix rule holds.)
+    pub unlogged: bool,
+    /// The longest value.
+    pub value_limit: u32,
+    /// Lane steps after an operation: up to this many.
+    pub steps_between: u64,
+}
+
+impl Config {
+    /// Draws the configuration of the world with this seed.
+    pub fn from_seed(seed: u64) -> Config {
+        let mut rng = Rng::new(seed).split("configuration");
+        let keys = keys(&mut rng);
+        let keyspace = keyspace_options(&mut rng);
+        let memtable = keyspace.memtable_bytes;
+        let segment_bytes = 8192 << rng.below(3);
+        let options = Options {
+            write_memory_bytes: (memtable * rng.between(1, 6)).max(4096),
+            cache_bytes: [0, 512, 4096, 65_536][index(&mut rng, 4)],
+            max_open_files: [8, 9, 12, 30, 100][index(&mut rng, 5)],
+            compaction_threads: crate::ops::number(rng.between(1, 3)),
+            rate_limit_bytes_per_s: if rng.one_in(8) { 1 << 20 } else { 0 },
+            log: LogOptions { segment_bytes, max_bytes: segment_bytes * rng.between(1, 4) },
+            direct: DirectOptions { reads: rng.one_in(4), flushes: rng.one_in(4), compactions: rng.one_in(4) },
+            keyspace,
+            ..Options::default()
+        };
+        Config {
+            seed,
+            options,
+            keys,
+            unlogged: rng.one_in(12),
+            value_limit: [300, 2000, 20_000][index(&mut rng, 3)],
+            steps_between: [0, 1, 4, 16][index(&mut rng, 4)],
+        }
+    }
+
+    /// What a reopen changes: everything that may change between two lives of a store.
+    pub fn redraw(&self, options: &Options, seed: u64) -> Options {
+        let fresh = Config::from_seed(seed).options;
+        Options { recovery: options.recovery, keyspace: options.keyspace.clone(), ..fresh }
+    }
+}
+
+/// Tiny options of a keyspace.
+pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
+    let strategies = strategies();
+    // zstd makes a context for each tiny table, which takes most of a world's time: one world in eight is enough of it.
+    let compression = match rng.below(16) {
+        0..9 => vec![Compression::None],
+        9..14 => vec![Compression::None, Compression::Lz4],
+        14 => vec![Compression::Zstd],
+        _ => vec![Compression::None, Compression::Lz4, Compression::Zstd],
+    };
+    KeyspaceOptions {
+        memtable_bytes: 1024 << rng.below(5),
+        memtable: if rng.one_in(4) { MemtableKind::SortedVector } else { MemtableKind::Tree },
+        strategy: strategies[index(rng, strategies.len() as u64)].clone(),
+        size_ratio: crate::ops::number(rng.between(2, 4)),
+        level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
+        file_bytes: 1024 << rng.below(4),
+        block_bytes: 64 << rng.below(4),
+        filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
+        compression,
+        max_runs: if rng.one_in(2) { 0 } else { crate::ops::number(rng.between(6, 12)) },
+    }
+}
+
+/// The names of all strategies that the engine knows.
+pub fn strategies() -> Vec<String> {
+    siltstone::compaction::strategy::strategies().iter().map(|preset| preset.name.to_owned()).collect()
+}
+
+fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
+    let count = [16, 60, 250, 1000][index(rng, 4)];
+    let mut keys: Vec<Vec<u8>> =
+        vec![Vec::new(), vec![0], vec![0, 0], vec![0xff], vec![0xff; 16], vec![0xff; 17], vec![0xff; 40]];
+    let long = if rng.one_in(30) { siltstone::key::MAX_KEY_BYTES } else { 700 };
+    keys.push(vec![b'm'; long]);
+    keys.push([&vec![b'm'; long - 1][..], b"n"].concat());
+    let style = rng.below(4);
+    let mut n = 0u64;
+    while keys.len() < count {
+        n += 1;
+        let key = match (style, rng.below(20)) {
+            // Equal in more than the first 16 bytes.
+            (0, _) | (_, 0) => format!("a-shared-prefix-of-many-bytes/{n:06}").into_bytes(),
+            // Zeros at the end: equal 16-byte heads although the keys differ.
+            (_, 1) => [&b"head"[..], &vec![0; index(rng, 20)]].concat(),
+            (1, _) => format!("{n:05}").into_bytes(),
+            (2, _) => {
+                let len = rng.between(1, 24);
+                (0..len).map(|_| [0, 1, b'a', b'b', 0xfe, 0xff][index(rng, 6)]).collect()
+            }
+            _ => {
+                let len = rng.between(1, 40);
+                (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect()
+            }
+        };
+        if key.len() <= siltstone::key::MAX_KEY_BYTES {
+            keys.push(key);
+        }
+        if n > 10_000 {
+            break;
+        }
+    }
+    keys.sort();
+    keys.dedup();
+    keys
+}

@@ -1,0 +1,387 @@
+//! What the store should hold: every version of every key, by position in the one order of acknowledged writes.
+//!
+//! The model is deliberately a different program from the engine: no code is shared, a key is a number in a sorted table, a
+//! version is a position. Each acknowledged write (a whole batch, an ingest) is one position. After a crash the store must equal
+//! the model at *some* position that is neither before the last durable one nor after the last begun one; [`Model::positions`]
+//! finds all that fit in one pass over the versions.
+
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use crate::ops::Value;
+
+/// A position in the order of writes; 0 is the empty store.
+pub type Pos = u64;
+
+/// The number of a keyspace, never used twice in a world (a name may be).
+pub type Uid = u64;
+
+/// What a recovered keyspace holds: key number and value, ascending.
+pub type Contents = Vec<(u32, Vec<u8>)>;
+
+/// The whole history of a world.
+#[derive(Clone)]
+pub struct Model {
+    keys: Arc<Vec<Vec<u8>>>,
+    /// The live keyspaces' histories, key by key, oldest version first.
+    keyspaces: BTreeMap<Uid, Vec<Vec<Version>>>,
+    last: Pos,
+    /// Positions whose call failed: they may or may not have happened, whatever is read meanwhile.
+    doubtful: Vec<Doubtful>,
+}
+
+/// One version of one key.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Version {
+    at: Pos,
+    value: Option<Value>,
+}
+
+/// A write that returned an error: it may appear, whole, after a reopen.
+#[derive(Clone, Debug)]
+struct Doubtful {
+    at: Pos,
+    writes: Vec<(Uid, u32, Option<Value>)>,
+}
+
+/// Why a recovered store is wrong.
+#[derive(Debug)]
+pub struct Mismatch(pub String);
+
+impl Model {
+    /// The model of an empty store over these keys.
+    pub fn new(keys: Arc<Vec<Vec<u8>>>) -> Model {
+        Model { keys, keyspaces: BTreeMap::new(), last: 0, doubtful: Vec::new() }
+    }
+
+    /// The table of keys.
+    pub fn keys(&self) -> &Arc<Vec<Vec<u8>>> {
+        &self.keys
+    }
+
+    /// The number of a key of the table.
+    pub fn key_number(&self, key: &[u8]) -> Option<u32> {
+        self.keys.binary_search_by(|probe| probe[..].cmp(key)).ok().map(|i| u32::try_from(i).expect("a small table"))
+    }
+
+    /// The last position.
+    pub fn last(&self) -> Pos {
+        self.last
+    }
+
+    /// A keyspace comes into being, empty.
+    pub fn create(&mut self, keyspace: Uid) {
+        self.keyspaces.insert(keyspace, vec![Vec::new(); self.keys.len()]);
+    }
+
+    /// A keyspace is gone, with its history.
+    pub fn remove(&mut self, keyspace: Uid) {
+        self.keyspaces.remove(&keyspace);
+    }
+
+    /// Whether the keyspace is live.
+    pub fn has(&self, keyspace: Uid) -> bool {
+        self.keyspaces.contains_key(&keyspace)
+    }
+
+    /// An acknowledged write, whole. Later entries of one batch win.
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = (Uid, u32, Option<Value>)>) -> Pos {
+        self.last += 1;
+        for (keyspace, key, value) in writes {
+            if let Some(versions) = self.keyspaces.get_mut(&keyspace) {
+                push(&mut versions[index(key)], Version { at: self.last, value });
+            }
+        }
+        self.last
+    }
+
+    /// A write whose call failed. `visible` says whether reads show it now; a crash may show it or not, either way.
+    pub fn doubt(&mut self, writes: Vec<(Uid, u32, Option<Value>)>, visible: bool) {
+        if visible {
+            self.commit(writes.iter().copied());
+        } else {
+            self.last += 1;
+        }
+        self.doubtful.push(Doubtful { at: self.last, writes });
+    }
+
+    /// How many writes are in doubt.
+    pub fn doubtful(&self) -> usize {
+        self.doubtful.len()
+    }
+
+    /// The value of a key at a position.
+    #[inline]
+    pub fn get(&self, keyspace: Uid, key: u32, at: Pos) -> Option<Value> {
+        let versions = &self.keyspaces.get(&keyspace)?[index(key)];
+        versions.iter().rev().find(|version| version.at <= at).and_then(|version| version.value)
+    }
+
+    /// The present entries of a keyspace at a position whose key numbers lie in `keys`.
+    pub fn scan(
+        &self,
+        keyspace: Uid,
+        keys: std::ops::Range<u32>,
+        at: Pos,
+    ) -> impl DoubleEndedIterator<Item = (u32, Value)> + '_ {
+        keys.filter_map(move |key| self.get(keyspace, key, at).map(|value| (key, value)))
+    }
+
+    /// Checks what a recovered store holds. Returns the latest position in `allowed` that it equals, together with the
+    /// doubtful writes to leave out (a bit each).
+    ///
+    /// # Errors
+    /// What differs at the position that fits best.
+    pub fn positions(
+        &self,
+        recovered: &BTreeMap<Uid, Contents>,
+        allowed: RangeInclusive<Pos>,
+    ) -> Result<(Pos, u64), Mismatch> {
+        let mut best: Option<(usize, Pos, u64)> = None;
+        let subsets = 1u64 << self.doubtful.len().min(6);
+        for without in 0..subsets {
+            let model = if self.doubtful.is_empty() { None } else { Some(self.settled(without)) };
+            let model = model.as_ref().unwrap_or(self);
+            let wrong = model.wrong_keys(recovered);
+            for at in allowed.clone().rev() {
+                let wrong = wrong[usize::try_from(at).expect("positions fit memory")];
+                if wrong == 0 {
+                    return Ok((at, without));
+                }
+                if best.is_none_or(|(fewest, ..)| wrong < fewest) {
+                    best = Some((wrong, at, without));
+                }
+            }
+        }
+        let (_, at, without) = best.unwrap_or((0, *allowed.end(), 0));
+        Err(Mismatch(format!(
+            "recovered state equals no position of {allowed:?} (last {}, {} in doubt); nearest is {at}: {}",
+            self.last,
+            self.doubtful.len(),
+            self.settled(without).differences(recovered, at)
+        )))
+    }
+
+    /// Checks what one recovered keyspace holds, alone; returns the latest allowed position that it equals.
+    ///
+    /// # Errors
+    /// What differs at the last position.
+    pub fn position_of(&self, keyspace: Uid, found: &Contents, allowed: RangeInclusive<Pos>) -> Result<Pos, Mismatch> {
+        let recovered = BTreeMap::from([(keyspace, found.clone())]);
+        let history = self.keyspaces.get(&keyspace).cloned().unwrap_or_default();
+        let alone = Model {
+            keys: Arc::clone(&self.keys),
+            keyspaces: BTreeMap::from([(keyspace, history)]),
+            last: self.last,
+            doubtful: Vec::new(),
+        };
+        alone.positions(&recovered, allowed).map(|(at, _)| at)
+    }
+
+    /// Writes to one keyspace after `at` never happened; the others keep theirs.
+    pub fn truncate_keyspace(&mut self, keyspace: Uid, at: Pos) {
+        for versions in self.keyspaces.get_mut(&keyspace).into_iter().flatten() {
+            while versions.last().is_some_and(|version| version.at > at) {
+                versions.pop();
+            }
+        }
+    }
+
+    /// For each position, how many keys of the recovered store differ from the model there.
+    fn wrong_keys(&self, recovered: &BTreeMap<Uid, Contents>) -> Vec<usize> {
+        let len = usize::try_from(self.last).expect("positions fit memory") + 2;
+        let mut steps = vec![0i64; len];
+        let mut buffer = Vec::new();
+        // Keyspaces that the store does not have are not asked about: the caller has compared the names.
+        for (uid, contents) in recovered {
+            let Some(versions) = self.keyspaces.get(uid) else {
+                continue;
+            };
+            let mut found = contents.iter().peekable();
+            for (key, versions) in versions.iter().enumerate() {
+                let key = u32::try_from(key).expect("a small table");
+                let value = found.next_if(|(k, _)| *k == key).map(|(_, value)| &value[..]);
+                let mut right = value.is_none();
+                if !right {
+                    steps[0] += 1;
+                }
+                for version in versions {
+                    let now = equal(version.value, value, &mut buffer);
+                    let at = usize::try_from(version.at).expect("positions fit memory");
+                    steps[at] += i64::from(right) - i64::from(now);
+                    right = now;
+                }
+            }
+        }
+        let mut sum = 0;
+        steps
+            .iter()
+            .map(|step| {
+                sum += step;
+                usize::try_from(sum).expect("counts never fall below zero")
+            })
+            .collect()
+    }
+
+    fn differences(&self, recovered: &BTreeMap<Uid, Contents>, at: Pos) -> String {
+        let mut text = String::new();
+        let mut buffer = Vec::new();
+        let mut shown = 0;
+        for (uid, contents) in recovered {
+            let found: BTreeMap<u32, &[u8]> = contents.iter().map(|(k, v)| (*k, &v[..])).collect();
+            for key in 0..u32::try_from(self.keys.len()).expect("a small table") {
+                let want = self.get(*uid, key, at);
+                let have = found.get(&key).copied();
+                if !equal(want, have, &mut buffer) {
+                    shown += 1;
+                    if shown > 5 {
+                        return text + " ...";
+                    }
+                    let have = have.map(|value| (value.len(), &value[..value.len().min(8)]));
+                    text += &format!(
+                        " keyspace {uid} key #{key} {}: want {want:?}, have {have:?};",
+                        show(&self.keys[index(key)])
+                    );
+                }
+            }
+        }
+        text
+    }
+
+    /// The model without the doubtful writes whose bit in `without` is set, with the others done.
+    fn settled(&self, without: u64) -> Model {
+        let mut model = self.clone();
+        for (i, doubtful) in self.doubtful.iter().enumerate() {
+            for &(uid, key, value) in &doubtful.writes {
+                let Some(versions) = model.keyspaces.get_mut(&uid) else {
+                    continue;
+                };
+                let versions = &mut versions[index(key)];
+                versions.retain(|version| version.at != doubtful.at);
+                if without >> i & 1 == 0 {
+                    let place = versions.partition_point(|version| version.at < doubtful.at);
+                    versions.insert(place, Version { at: doubtful.at, value });
+                }
+            }
+        }
+        model.doubtful.clear();
+        model
+    }
+
+    /// The recovered position becomes the present: later writes never happened, doubts are settled.
+    pub fn truncate(&mut self, at: Pos, without: u64) {
+        if !self.doubtful.is_empty() {
+            *self = self.settled(without);
+        }
+        for versions in self.keyspaces.values_mut().flatten() {
+            while versions.last().is_some_and(|version| version.at > at) {
+                versions.pop();
+            }
+        }
+        self.last = at;
+    }
+
+    /// Forgets versions that no position from `floor` on shows: worlds live long.
+    pub fn forget_before(&mut self, floor: Pos) {
+        for versions in self.keyspaces.values_mut().flatten() {
+            let shown = versions.partition_point(|version| version.at <= floor);
+            if shown > 16 {
+                versions.drain(..shown - 1);
+            }
+        }
+    }
+}
+
+fn push(versions: &mut Vec<Version>, version: Version) {
+    match versions.last_mut() {
+        Some(last) if last.at == version.at => *last = version,
+        _ => versions.push(version),
+    }
+}
+
+fn index(key: u32) -> usize {
+    usize::try_from(key).expect("a key number fits memory")
+}
+
+/// Whether a stored value is the one that the recipe makes.
+pub fn equal(want: Option<Value>, have: Option<&[u8]>, buffer: &mut Vec<u8>) -> bool {
+    match (want, have) {
+        (None, None) => true,
+        (Some(want), Some(have)) if index(want.len) == have.len() => {
+            want.fill(buffer);
+            buffer[..] == *have
+        }
+        _ => false,
+    }
+}
+
+/// A key for a human: short, escaped.
+pub fn show(key: &[u8]) -> String {
+    if key.len() > 40 {
+        format!("{}... ({} bytes)", key[..24].escape_ascii(), key.len())
+    } else {
+        format!("\"{}\"", key.escape_ascii())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(id: u64) -> Option<Value> {
+        Some(Value { id, len: 8 })
+    }
+
+    fn contents(model: &Model, at: Pos) -> BTreeMap<Uid, Contents> {
+        let mut buffer = Vec::new();
+        let entries = model.scan(1, 0..3, at).map(|(key, value)| {
+            value.fill(&mut buffer);
+            (key, buffer.clone())
+        });
+        BTreeMap::from([(1, entries.collect())])
+    }
+
+    fn history() -> Model {
+        let mut model = Model::new(Arc::new(vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()]));
+        model.create(1);
+        model.commit([(1, 0, value(1))]);
+        model.commit([(1, 0, value(2)), (1, 1, value(3))]);
+        model.commit([(1, 0, None)]);
+        model.commit([(1, 0, value(2))]);
+        model
+    }
+
+    #[test]
+    fn every_position_is_found_and_the_latest_of_equal_ones_wins() {
+        let model = history();
+        for at in 0..=4 {
+            let found = model.positions(&contents(&model, at), 0..=4).unwrap();
+            // Positions 2 and 4 look alike.
+            assert_eq!(found, (if at == 2 { 4 } else { at }, 0));
+        }
+        assert!(model.positions(&contents(&model, 1), 2..=4).is_err(), "a lost durable write must be noticed");
+    }
+
+    #[test]
+    fn half_a_batch_is_no_position() {
+        let model = history();
+        let mut half = contents(&model, 2);
+        half.get_mut(&1).unwrap().pop();
+        assert!(model.positions(&half, 0..=4).is_err());
+    }
+
+    #[test]
+    fn a_failed_write_may_appear_or_not_but_only_whole() {
+        let mut model = history();
+        model.doubt(vec![(1, 1, value(9)), (1, 2, value(9))], false);
+        model.commit([(1, 0, value(7))]);
+        let without = contents(&model, 6);
+        assert_eq!(model.positions(&without, 6..=6).unwrap(), (6, 1));
+        let with = contents(&model.settled(0), 6);
+        assert_eq!(model.positions(&with, 6..=6).unwrap(), (6, 0));
+        let mut half = with;
+        half.get_mut(&1).unwrap().pop();
+        assert!(model.positions(&half, 6..=6).is_err());
+    }
+}

@@ -1,0 +1,258 @@
+//! What a world does when its client writes: batches, ingests, flushes, keyspaces that come and go.
+
+use std::collections::BTreeMap;
+
+use siltstone::Durability;
+use siltstone::io::Rng;
+use siltstone::{Batch, ErrorKind, Keyspace, KeyspaceOptions};
+
+use crate::config::keyspace_options;
+use crate::counters::Rare;
+use crate::model::Uid;
+use crate::ops::{Ack, Value, number};
+use crate::store::{Check, broken};
+use crate::world::{Change, Live, World};
+
+/// More keyspaces than this do not exist at once.
+const MOST_KEYSPACES: usize = 4;
+
+impl World {
+    pub(crate) fn write_one(&mut self, slot: usize, key: u32, value: Option<Value>, ack: Ack, seed: u64) -> Check {
+        let live = &self.live[slot];
+        let bytes = &self.config.keys[usize::try_from(key).expect("a small table")];
+        let outcome = match value {
+            Some(value) => {
+                let mut buffer = Vec::new();
+                value.fill(&mut buffer);
+                if buffer.len() > usize::try_from(live.options.block_bytes).unwrap_or(usize::MAX) {
+                    self.counters.reach(Rare::LargeRecord);
+                    if buffer.len() as u64 > live.options.memtable_bytes {
+                        self.counters.reach(Rare::HugeRecord);
+                    }
+                }
+                if ack == Ack::Buffered && seed.is_multiple_of(2) {
+                    live.handle.put(bytes, &buffer)
+                } else {
+                    live.handle.put_with(bytes, &buffer, durability(ack))
+                }
+            }
+            None => live.handle.delete_with(bytes, durability(ack)),
+        };
+        let uid = live.uid;
+        self.written(outcome, vec![(uid, key, value)], ack)
+    }
+
+    pub(crate) fn write_batch(&mut self, writes: &[crate::ops::Write], ack: Ack) -> Check {
+        let mut batch = Batch::new();
+        let mut changes = Vec::with_capacity(writes.len());
+        let mut buffer = Vec::new();
+        for write in writes {
+            let live = &self.live[self.slot(write.keyspace)];
+            let key = self.key(write.key);
+            match write.value {
+                Some(value) => {
+                    value.fill(&mut buffer);
+                    batch.put(&live.handle, self.key_bytes(key), &buffer);
+                }
+                None => batch.delete(&live.handle, self.key_bytes(key)),
+            }
+            changes.push((live.uid, key, write.value));
+        }
+        let outcome = self.db().write_with(&batch, durability(ack));
+        self.written(outcome, changes, ack)
+    }
+
+    /// Tells the model of a write that has returned.
+    pub(crate) fn written(&mut self, outcome: siltstone::Result<()>, changes: Vec<Change>, ack: Ack) -> Check {
+        if self.allow(outcome)?.is_some() {
+            let at = self.model.commit(changes);
+            if ack != Ack::None {
+                self.floor_kill = at;
+            }
+            if ack == Ack::Sync {
+                self.floor_power = at;
+            }
+            return Ok(());
+        }
+        let kind = self.last_error;
+        let visible = self.is_visible(&changes)?;
+        // A write that was refused has not happened, and may not appear later. Only where the sync of its own record failed is
+        // it open: that is what poisons a store, so the refusals that follow leave no doubt either.
+        let poisons = kind == Some(ErrorKind::Poisoned) && !std::mem::replace(&mut self.poisoned, true);
+        if visible || poisons {
+            self.model.doubt(changes, visible);
+        }
+        Ok(())
+    }
+
+    /// Whether reads show a write that failed: all of it or none.
+    pub(crate) fn is_visible(&mut self, changes: &[Change]) -> Check<bool> {
+        let mut last: BTreeMap<(Uid, u32), Option<Value>> = BTreeMap::new();
+        for &(uid, key, value) in changes {
+            last.insert((uid, key), value);
+        }
+        let (mut news, mut olds) = (0, 0);
+        let mut buffer = Vec::new();
+        for ((uid, key), value) in last {
+            let Some(live) = self.live.iter().find(|live| live.uid == uid) else {
+                continue;
+            };
+            let outcome = live.handle.get(self.key_bytes(key));
+            let Some(found) = self.allow(outcome)? else {
+                continue;
+            };
+            let old = self.model.get(uid, key, self.model.last());
+            let is_new = crate::model::equal(value, found.as_deref(), &mut buffer);
+            let is_old = crate::model::equal(old, found.as_deref(), &mut buffer);
+            match (is_new, is_old) {
+                (true, true) => {}
+                (true, false) => news += 1,
+                (false, true) => olds += 1,
+                (false, false) => {
+                    return broken("after a failed write a key has neither its old nor its new value");
+                }
+            }
+        }
+        if news > 0 && olds > 0 {
+            return broken("a part of a failed batch is visible");
+        }
+        Ok(news > 0)
+    }
+
+    pub(crate) fn flush(&mut self, which: Option<u8>) -> Check {
+        let outcome = match which {
+            None => self.db().flush(),
+            Some(n) => self.live[self.slot(n)].handle.flush(),
+        };
+        if self.allow(outcome)?.is_none() {
+            return Ok(());
+        }
+        let last = self.model.last();
+        match which {
+            Some(n) => {
+                let uid = self.live[self.slot(n)].uid;
+                self.flushed.insert(uid, last);
+            }
+            None => {
+                self.flushed.extend(self.live.iter().map(|live| (live.uid, last)));
+                if !self.config.unlogged {
+                    (self.floor_kill, self.floor_power) = (last, last);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn ingest(&mut self, keyspace: u8, first: u32, by: u32, count: u32, value: Value) -> Check {
+        let slot = self.slot(keyspace);
+        let keys = number(self.config.keys.len() as u64);
+        let mut changes = Vec::new();
+        let mut entries = Vec::new();
+        for i in 0..count {
+            let key = u64::from(self.key(first)) + u64::from(i) * u64::from(by);
+            if key >= u64::from(keys) {
+                break;
+            }
+            let value = Value { id: value.id + u64::from(i), len: value.len };
+            let mut bytes = Vec::new();
+            value.fill(&mut bytes);
+            let key = number(key);
+            entries.push((self.key_bytes(key).to_vec(), bytes));
+            changes.push((self.live[slot].uid, key, Some(value)));
+        }
+        let sent = entries.len() as u64;
+        let outcome = self.live[slot].handle.ingest(entries);
+        if let Ok(taken) = &outcome
+            && *taken != sent
+        {
+            return broken(format!("ingest of {sent} records reports {taken}"));
+        }
+        self.counters.reach(Rare::IngestOverlapped);
+        self.written(outcome.map(|_| ()), changes, Ack::Sync)
+    }
+
+    pub(crate) fn create_keyspace(&mut self, name: u8, seed: u64) -> Check {
+        if self.live.len() == MOST_KEYSPACES {
+            return Ok(());
+        }
+        let name = format!("keyspace-{}", name % 5);
+        let options = keyspace_options(&mut Rng::new(seed));
+        let exists = self.live.iter().any(|live| live.name == name);
+        let outcome = self.db().create_keyspace(&name, options.clone());
+        if exists {
+            return match outcome {
+                Err(e) if e.kind() == ErrorKind::AlreadyExists => Ok(()),
+                other => self.allow(other.map(|_| ()))?.map_or(Ok(()), |()| broken("a keyspace was created twice")),
+            };
+        }
+        let Some(handle) = self.allow(outcome)? else {
+            return self.settle_keyspaces();
+        };
+        if *handle.options() != options {
+            return broken("a keyspace has other options than it was created with");
+        }
+        if self.names_dropped.contains(&name) {
+            self.counters.reach(Rare::NameReused);
+        }
+        self.adopt(name, handle, options);
+        Ok(())
+    }
+
+    pub(crate) fn adopt(&mut self, name: String, handle: Keyspace, options: KeyspaceOptions) {
+        let uid = self.next_uid;
+        self.next_uid += 1;
+        self.model.create(uid);
+        self.flushed.insert(uid, self.model.last());
+        self.live.push(Live { uid, name, handle, options });
+    }
+
+    pub(crate) fn drop_keyspace(&mut self, keyspace: u8) -> Check {
+        let slot = self.slot(keyspace);
+        if slot == 0 {
+            return Ok(());
+        }
+        let name = self.live[slot].name.clone();
+        let outcome = self.db().drop_keyspace(&name);
+        if self.allow(outcome)?.is_none() {
+            return self.settle_keyspaces();
+        }
+        let dropped = self.live.remove(slot);
+        if self.marks.is_none() {
+            self.model.remove(dropped.uid);
+        }
+        self.names_dropped.push(name);
+        if dropped.handle.put(b"late", b"").is_ok() {
+            return broken("a put into a dropped keyspace succeeds");
+        }
+        Ok(())
+    }
+
+    /// After a create or drop that failed: takes the store's word for which keyspaces there are.
+    pub(crate) fn settle_keyspaces(&mut self) -> Check {
+        self.keyspaces_in_doubt = true;
+        let names = self.db().list_keyspaces();
+        let gone: Vec<Uid> = self.live.iter().filter(|live| !names.contains(&live.name)).map(|live| live.uid).collect();
+        for uid in gone {
+            self.model.remove(uid);
+            self.live.retain(|live| live.uid != uid);
+        }
+        for name in names {
+            if self.live.iter().all(|live| live.name != name) {
+                let outcome = self.db().keyspace(&name);
+                if let Some(handle) = self.allow(outcome)? {
+                    let options = handle.options().clone();
+                    self.adopt(name, handle, options);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn durability(ack: Ack) -> Durability {
+    match ack {
+        Ack::None => Durability::None,
+        Ack::Buffered => Durability::Buffered,
+        Ack::Sync => Durability::Sync,
+    }
+}
