@@ -1,0 +1,165 @@
+//! `bench [STORE]`
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use clap::Args;
+use siltstone::{Db, ErrorKind, Keyspace, Options};
+use siltstone_lab::load::{PhaseResult, run_phase};
+use siltstone_lab::report::{duration_ns, number};
+use siltstone_lab::workload::{BASIC, Phase, Workload, basic};
+
+use crate::interrupt::Interrupt;
+use crate::output::{print, print_json, text_table};
+use crate::progress::{Meter, line};
+use crate::store::OptionArgs;
+
+/// Keyspaces of this name are emptied and filled by the bench.
+const KEYSPACE: &str = "siltstone-bench";
+
+/// Run db_bench's basic workloads and print throughput and latencies.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  siltstone bench
+  siltstone bench --num 5000000 --workloads fillrandom,readrandom
+  siltstone bench --set keyspace.strategy=tiering --set cache_bytes=256MiB --json
+
+Workloads: fillseq fillrandom overwrite readrandom readmissing readseq seekrandom readwhilewriting deleterandom, run in the
+order given. fillseq and fillrandom start from nothing; the others work on what is there. Keys are drawn uniformly, values
+compress to about half. One thread, closed loop. Between workloads, background work is waited for. Without STORE, a temporary
+folder is used and removed; in a STORE, only the keyspace siltstone-bench is touched.")]
+pub(crate) struct Bench {
+    /// Folder of the store; it may hold data, which is not touched
+    store: Option<PathBuf>,
+    /// Different keys, and operations of each workload
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
+    num: u64,
+    /// Operations of the reading workloads, where it shall not be --num
+    #[arg(long, value_name = "N")]
+    reads: Option<u64>,
+    /// Bytes of a value
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
+    value_bytes: u32,
+    /// Bytes of a key
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(12..=1024))]
+    key_bytes: u32,
+    /// What to run, separated by commas
+    #[arg(long, value_delimiter = ',', default_values = BASIC)]
+    workloads: Vec<String>,
+    /// Decides every random choice
+    #[arg(long, default_value_t = 301)]
+    seed: u64,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print the rows as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Bench {
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        let workload = self.workload()?;
+        let (options, _) = self.options.read()?;
+        // Lives until the end of this function: its folder goes then, upon errors too.
+        let temporary;
+        let path = match &self.store {
+            Some(path) => path.clone(),
+            None => {
+                temporary = tempfile::Builder::new()
+                    .prefix("siltstone-bench-")
+                    .tempdir()
+                    .context("cannot make a temporary folder")?;
+                temporary.path().join("store")
+            }
+        };
+        let db = Db::open(&path, options.clone())?;
+        let rows = self.run_phases(&db, &options, &workload, interrupt)?;
+        db.close()?;
+        if self.json {
+            print_json(&rows)?
+        } else {
+            print(&text(&rows))?
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn workload(&self) -> anyhow::Result<Workload> {
+        let mut phases = Vec::new();
+        for name in &self.workloads {
+            let reads = !matches!(name.as_str(), "fillseq" | "fillrandom" | "overwrite" | "deleterandom");
+            let count = if reads { self.reads.unwrap_or(self.num) } else { self.num };
+            match basic(name, count) {
+                Some(phase) => phases.push(phase),
+                None => bail!("there is no workload {name:?}: choose from {}", BASIC.join(",")),
+            }
+        }
+        Ok(Workload {
+            seed: self.seed,
+            records: self.num,
+            key_bytes: self.key_bytes,
+            value_bytes: self.value_bytes,
+            phases,
+        })
+    }
+
+    fn run_phases(
+        &self,
+        db: &Db,
+        options: &Options,
+        workload: &Workload,
+        interrupt: &Interrupt,
+    ) -> anyhow::Result<Vec<PhaseResult>> {
+        if !self.quiet {
+            let (key, value) = (workload.key_bytes, workload.value_bytes);
+            line(&format!("bench: {} keys of {key} bytes, values of {value}, seed {}", self.num, self.seed));
+        }
+        let mut rows = Vec::new();
+        for phase in &workload.phases {
+            let keyspace = keyspace(db, options, phase)?;
+            let mut meter = Meter::new(&phase.name, "operations", Some(phase.count), self.quiet);
+            let row = run_phase(db, &keyspace, workload, phase, &mut |done| {
+                meter.update(done, 0, done);
+                !interrupt.is_set()
+            })?;
+            meter.clear();
+            rows.push(row);
+            // What one workload leaves to do must not slow the next one.
+            db.wait_idle()?;
+        }
+        Ok(rows)
+    }
+}
+
+/// The keyspace to work on, empty if the phase wants it so.
+fn keyspace(db: &Db, options: &Options, phase: &Phase) -> anyhow::Result<Keyspace> {
+    match db.keyspace(KEYSPACE) {
+        Ok(_) if phase.fresh => db.drop_keyspace(KEYSPACE)?,
+        Ok(keyspace) => return Ok(keyspace),
+        Err(error) if error.kind() == ErrorKind::NotFound => {}
+        Err(error) => return Err(error.into()),
+    }
+    Ok(db.create_keyspace(KEYSPACE, options.keyspace.clone())?)
+}
+
+fn text(rows: &[PhaseResult]) -> String {
+    let titles = ["workload", "ops/s", "MB/s", "p50", "p99", "p99.9", "max", "found", "CPU s"];
+    let row = |row: &PhaseResult| {
+        let time = |ns| duration_ns(ns).into();
+        vec![
+            row.workload.clone().into(),
+            number(row.ops_per_s).into(),
+            format!("{:.1}", row.mb_per_s).into(),
+            time(row.latency.p50_ns),
+            time(row.latency.p99_ns),
+            time(row.latency.p999_ns),
+            time(row.latency.max_ns),
+            row.found.to_string().into(),
+            format!("{:.1}", row.cpu_s).into(),
+        ]
+    };
+    text_table(&titles, &rows.iter().map(row).collect::<Vec<_>>())
+}

@@ -1,0 +1,99 @@
+//! The commands, one module each.
+
+mod bench;
+mod checkpoint;
+mod compact;
+mod compare;
+mod delete;
+mod export;
+mod get;
+mod import;
+mod inspect;
+mod put;
+mod scan;
+mod stats;
+mod strategies;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::{Subcommand, ValueEnum};
+use siltstone::Durability;
+
+use crate::interrupt::Interrupt;
+
+/// What to do.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Print the value of a key
+    Get(get::Get),
+    /// Store a record
+    Put(put::Put),
+    /// Remove a key
+    Delete(delete::Delete),
+    /// List records in key order
+    Scan(scan::Scan),
+    /// Load records from a file
+    Import(import::Import),
+    /// Write all records to a file, in key order
+    Export(export::Export),
+    /// Print what the store counts
+    Stats(stats::Stats),
+    /// Draw the tree: levels, runs, files, sizes, key ranges
+    Inspect(inspect::Inspect),
+    /// Check every checksum and every law of the tree
+    Verify(verify::Verify),
+    /// Copy the store by hard links
+    Checkpoint(checkpoint::Checkpoint),
+    /// Merge a range, or everything, to the last level
+    Compact(compact::Compact),
+    /// List the compaction strategies
+    Strategies(strategies::Strategies),
+    /// Run db_bench's basic workloads
+    Bench(bench::Bench),
+    /// Compare compaction strategies on your data
+    Compare(compare::Compare),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        match self {
+            Command::Get(command) => command.run(),
+            Command::Put(command) => command.run(),
+            Command::Delete(command) => command.run(),
+            Command::Scan(command) => command.run(interrupt),
+            Command::Import(command) => command.run(interrupt),
+            Command::Export(command) => command.run(interrupt),
+            Command::Stats(command) => command.run(),
+            Command::Inspect(command) => command.run(),
+            Command::Verify(command) => command.run(),
+            Command::Checkpoint(command) => command.run(),
+            Command::Compact(command) => command.run(interrupt),
+            Command::Strategies(command) => command.run(),
+            Command::Bench(command) => command.run(interrupt),
+            Command::Compare(command) => command.run(interrupt),
+        }
+    }
+}
+
+/// When a write is safe from what.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum DurabilityArg {
+    /// No log: lost when the process dies before the next flush
+    None,
+    /// Survives a killed process
+    Buffered,
+    /// Survives a power failure
+    Sync,
+}
+
+impl From<DurabilityArg> for Durability {
+    fn from(arg: DurabilityArg) -> Durability {
+        match arg {
+            DurabilityArg::None => Durability::None,
+            DurabilityArg::Buffered => Durability::Buffered,
+            DurabilityArg::Sync => Durability::Sync,
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! `stats STORE`
+
+use std::process::ExitCode;
+
+use clap::Args;
+use serde_json::Value;
+use siltstone_lab::report::bytes;
+
+use crate::output::{Cell, print, print_json, text_table};
+use crate::store::StoreArgs;
+
+/// Print what the store counts. Counters of operations start at 0 when a store is opened; sizes are those on disk.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  siltstone stats shop
+  siltstone stats shop --json | jq .disk_bytes
+  siltstone stats shop --print-options > options.toml      the options of its keyspaces, for --options")]
+pub(crate) struct Stats {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print the options of each keyspace as TOML instead
+    #[arg(long, conflicts_with = "json")]
+    print_options: bool,
+    /// Print all counters as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl Stats {
+    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+        let db = self.store.open_to_read()?;
+        if self.print_options {
+            let mut text = String::new();
+            for name in db.list_keyspaces() {
+                text += &format!("# keyspace {name}\n[keyspace]\n{}\n", db.keyspace(&name)?.options().to_text());
+            }
+            print(&text)?;
+            return Ok(ExitCode::SUCCESS);
+        }
+        let stats = serde_json::to_value(db.stats())?;
+        if self.json {
+            print_json(&stats)?;
+        } else {
+            print(&text(&stats))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The counters that are not 0, and a table of the keyspaces.
+fn text(stats: &Value) -> String {
+    let mut rows = Vec::new();
+    for (name, value) in stats.as_object().into_iter().flatten() {
+        if let Some(cell) = figure(name, value).filter(|_| value.as_u64() != Some(0)) {
+            rows.push(vec![name.replace('_', " ").into(), cell]);
+        }
+    }
+    let mut out = text_table(&["counter", "value"], &rows);
+    let keyspaces: Vec<_> =
+        stats.get("keyspaces").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect();
+    // The columns are the figures that any keyspace has, in the order of the library.
+    let mut columns: Vec<&str> = Vec::new();
+    for (name, value) in keyspaces.iter().flat_map(|keyspace| keyspace.iter()) {
+        let shown = value.is_string() || value.as_u64().is_some_and(|n| n > 0);
+        if shown && !columns.contains(&name.as_str()) {
+            columns.push(name);
+        }
+    }
+    columns.sort_by_key(|name| *name != "name");
+    if !columns.is_empty() {
+        let row = |keyspace: &&serde_json::Map<String, Value>| {
+            let cell = |name: &&str| {
+                keyspace.get(*name).and_then(|value| figure(name, value)).unwrap_or_else(|| String::new().into())
+            };
+            columns.iter().map(cell).collect()
+        };
+        let titles: Vec<String> = columns
+            .iter()
+            .map(|name| if *name == "name" { "keyspace".to_owned() } else { name.replace('_', " ") })
+            .collect();
+        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+        out += "\n";
+        out += &text_table(&titles, &keyspaces.iter().map(row).collect::<Vec<_>>());
+    }
+    out
+}
+
+/// A number with the unit that its name ends with.
+fn figure(name: &str, value: &Value) -> Option<Cell> {
+    let text = match (value.as_u64(), value) {
+        (Some(n), _) if name.contains("bytes") => bytes(n),
+        (Some(n), _) if name.ends_with("_ns") => siltstone_lab::report::duration_ns(n),
+        (Some(n), _) => n.to_string(),
+        (None, Value::Number(n)) => format!("{:.3}", n.as_f64()?),
+        (None, Value::String(text)) => text.clone(),
+        _ => return None,
+    };
+    Some(text.into())
+}

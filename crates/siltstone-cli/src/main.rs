@@ -1,0 +1,53 @@
+//! The `siltstone` command: one module a command, each parses its arguments, calls the library and prints.
+//!
+//! | room | what |
+//! | --- | --- |
+//! | `commands` | the commands |
+//! | `store` | arguments that commands share, opening a store |
+//! | `format` | TSV, CSV and JSON lines, plain or compressed, in both directions |
+//! | `output`, `progress` | standard output and the progress on standard error |
+//! | `failure`, `interrupt` | one line for an error, a clean end upon Ctrl-C |
+//!
+//! Exit codes: 0 done; 1 `get` found no such key; 2 an error or damage; 130 ended by Ctrl-C.
+
+mod commands;
+mod failure;
+mod format;
+mod interrupt;
+mod output;
+mod progress;
+mod store;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// An embedded key-value store in which compaction is not a black box.
+///
+/// A store is a folder. Keys and values are bytes; on the command line they are UTF-8, or hexadecimal with --hex.
+#[derive(Parser)]
+#[command(name = "siltstone", version, max_term_width = 110, after_long_help = EXAMPLES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: commands::Command,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  siltstone put shop apple red            store a record (makes the folder `shop`)
+  siltstone get shop apple                print its value
+  siltstone import shop words.tsv.gz      load a file: key, tab, value
+  siltstone scan shop --prefix app        list records in key order
+  siltstone inspect shop                  draw the tree
+  siltstone compare words.tsv             which compaction strategy suits this data?
+
+Exit codes: 0 done, 1 no such key, 2 error or damage, 130 interrupted.";
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let interrupt = interrupt::Interrupt::install();
+    match arguments.command.run(&interrupt) {
+        Ok(code) => code,
+        Err(error) => failure::report(&error),
+    }
+}

@@ -1,0 +1,160 @@
+//! Standard output: buffered, checked (a full disk behind `>` must not pass for success), and bytes made visible.
+
+use std::fmt::Write as _;
+use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+
+use serde::Serialize;
+
+/// Standard output in a buffer. Call [`finish`](Output::finish), or the end of the text may go missing without an error.
+pub(crate) struct Output(BufWriter<StdoutLock<'static>>);
+
+impl Output {
+    pub(crate) fn new() -> Output {
+        Output(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+    }
+
+    /// Writes what is left.
+    pub(crate) fn finish(mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Prints a text.
+pub(crate) fn print(text: &str) -> io::Result<()> {
+    let mut output = Output::new();
+    output.write_all(text.as_bytes())?;
+    output.finish()
+}
+
+/// Prints a value as indented JSON.
+pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
+    Ok(print(&(serde_json::to_string_pretty(value)? + "\n"))?)
+}
+
+/// Bytes for a human: text as it is where it is printable UTF-8 and not longer than `most` characters, else escaped, cut.
+pub(crate) fn visible(bytes: &[u8], most: usize) -> String {
+    let mut out = String::new();
+    let mut shown = 0;
+    'pieces: for piece in bytes.utf8_chunks() {
+        for c in piece.valid().chars() {
+            if shown == most {
+                out.push_str("...");
+                break 'pieces;
+            }
+            shown += 1;
+            if c.is_control() || c == '\\' { out.extend(c.escape_default()) } else { out.push(c) }
+        }
+        for byte in piece.invalid() {
+            if shown >= most {
+                out.push_str("...");
+                break 'pieces;
+            }
+            shown += 1;
+            let _ = write!(out, "\\x{byte:02x}");
+        }
+    }
+    if bytes.is_empty() { "(empty)".to_owned() } else { out }
+}
+
+/// Lower-case hexadecimal.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut out, byte| {
+        let _ = write!(out, "{byte:02x}");
+        out
+    })
+}
+
+/// Reads hexadecimal; `None` if it is none.
+pub(crate) fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let (pairs, rest) = text.as_bytes().as_chunks::<2>();
+    if !rest.is_empty() {
+        return None;
+    }
+    pairs.iter().map(|[high, low]| Some(digit(*high)? << 4 | digit(*low)?)).collect()
+}
+
+/// A cell of a [`text_table`].
+pub(crate) struct Cell {
+    pub(crate) text: String,
+    pub(crate) marked: bool,
+}
+
+impl From<String> for Cell {
+    fn from(text: String) -> Cell {
+        Cell { text, marked: false }
+    }
+}
+
+/// Columns of text: the first one left-aligned, the others right-aligned. Marked cells get a `*`, and are bold on a terminal.
+pub(crate) fn text_table(titles: &[&str], rows: &[Vec<Cell>]) -> String {
+    let marks = rows.iter().flatten().any(|cell| cell.marked);
+    let bold = io::stdout().is_terminal();
+    let width = |column: usize| {
+        let mark = usize::from(marks && column > 0);
+        let cells = rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.text.as_str());
+        cells.chain([titles[column]]).map(|text| text.chars().count() + mark).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    let mut out = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = (String, bool)>| {
+        let start = out.len();
+        for (i, (text, marked)) in cells.enumerate() {
+            let room = widths.get(i).copied().unwrap_or(0);
+            let cell = if i == 0 { format!("{text:<room$}") } else { format!("  {text:>room$}") };
+            out.push_str(&if marked && bold { format!("\x1b[1m{cell}\x1b[0m") } else { cell });
+        }
+        let end = start + out[start..].trim_end().len();
+        out.truncate(end);
+        out.push('\n');
+    };
+    let pad = |i: usize, marked: bool| {
+        if !marks || i == 0 {
+            ""
+        } else if marked {
+            "*"
+        } else {
+            " "
+        }
+    };
+    line(&mut titles.iter().enumerate().map(|(i, title)| (format!("{title}{}", pad(i, false)), false)));
+    for row in rows {
+        line(
+            &mut row.iter().enumerate().map(|(i, cell)| (format!("{}{}", cell.text, pad(i, cell.marked)), cell.marked)),
+        );
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_shown_and_hexadecimal_comes_back() {
+        assert_eq!(visible(b"a\tb\\\xff\xc3\xa9", 100), "a\\tb\\\\\\xff\u{e9}");
+        assert_eq!(visible(b"abcdef", 3), "abc...");
+        assert_eq!(visible(b"", 3), "(empty)");
+        let all: Vec<u8> = (0..=255).collect();
+        assert_eq!(from_hex(&hex(&all)), Some(all));
+        assert_eq!((from_hex("abc"), from_hex("zz"), from_hex("+1")), (None, None, None));
+    }
+
+    #[test]
+    fn a_table_aligns_and_marks() {
+        let row =
+            |name: &str, value: &str, marked| vec![name.to_owned().into(), Cell { text: value.to_owned(), marked }];
+        let table = text_table(&["name", "WA"], &[row("a", "10.5", false), row("longer", "3", true)]);
+        assert_eq!(table, "name      WA\na       10.5\nlonger     3*\n");
+    }
+}

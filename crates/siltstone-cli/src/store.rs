@@ -1,0 +1,281 @@
+//! What commands on a store share: its path and options, opening it, keys given as text.
+
+use std::ops::Bound;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use clap::Args;
+use siltstone::{Db, ErrorKind, Keyspace, Options};
+
+use crate::output::from_hex;
+use crate::progress::line;
+
+/// Options that a store is opened with.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct OptionArgs {
+    /// TOML file of options, as `siltstone stats --print-options` prints them
+    #[arg(long, value_name = "FILE", help_heading = "Store options")]
+    options: Option<PathBuf>,
+    /// One option, e.g. cache_bytes=64MiB or keyspace.strategy=tiering; overrides --options, can be repeated
+    #[arg(long, value_name = "NAME=VALUE", help_heading = "Store options")]
+    set: Vec<String>,
+}
+
+impl OptionArgs {
+    /// The options, and the table of those that were given.
+    pub(crate) fn read(&self) -> anyhow::Result<(Options, toml::Table)> {
+        let mut given = match &self.options {
+            Some(path) => std::fs::read_to_string(path)
+                .with_context(|| format!("cannot read the options file {}", path.display()))?
+                .parse()
+                .with_context(|| format!("options file {}", path.display()))?,
+            None => toml::Table::new(),
+        };
+        for setting in &self.set {
+            set(&mut given, setting)?;
+        }
+        let options = Options::from_text(&given.to_string())?;
+        Ok((options, given))
+    }
+}
+
+/// Puts `a.b=value` into the table.
+fn set(table: &mut toml::Table, setting: &str) -> anyhow::Result<()> {
+    let Some((name, value)) = setting.split_once('=') else {
+        bail!("--set {setting}: expected NAME=VALUE, for example --set cache_bytes=64MiB");
+    };
+    let (folders, name) = match name.trim().rsplit_once('.') {
+        Some((folders, name)) => (folders.split('.').collect(), name),
+        None => (Vec::new(), name.trim()),
+    };
+    let mut table = table;
+    for folder in folders {
+        let entry = table.entry(folder).or_insert_with(|| toml::Table::new().into());
+        let toml::Value::Table(inner) = entry else { bail!("--set {setting}: {folder:?} holds one value, no names") };
+        table = inner;
+    }
+    table.insert(name.to_owned(), value_of(name, value.trim()));
+    Ok(())
+}
+
+/// A size with a unit for a `_bytes` option, else TOML, else a text without quotes.
+fn value_of(name: &str, value: &str) -> toml::Value {
+    let size = name.ends_with("_bytes").then(|| size(value)).flatten().and_then(|size| i64::try_from(size).ok());
+    if let Some(size) = size {
+        return size.into();
+    }
+    let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
+    parsed.unwrap_or_else(|| value.into())
+}
+
+/// `64MiB`, `64M`, `65536`: units of 1024.
+pub(crate) fn size(text: &str) -> Option<u64> {
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let shift = match text[digits..].trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kib" => 10,
+        "m" | "mib" => 20,
+        "g" | "gib" => 30,
+        "t" | "tib" => 40,
+        _ => return None,
+    };
+    text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+/// A store and how to open it.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct StoreArgs {
+    /// Folder of the store
+    #[arg(value_name = "STORE")]
+    pub(crate) path: PathBuf,
+    #[command(flatten)]
+    options: OptionArgs,
+}
+
+impl StoreArgs {
+    /// Opens an existing store for reading alone.
+    pub(crate) fn open_to_read(&self) -> anyhow::Result<Db> {
+        let (options, _) = self.options.read()?;
+        self.must_exist()?;
+        Ok(Db::open_read_only(&self.path, options)?)
+    }
+
+    /// Opens an existing store.
+    pub(crate) fn open(&self) -> anyhow::Result<Db> {
+        let (options, _) = self.options.read()?;
+        self.must_exist()?;
+        Ok(Db::open(&self.path, Options { create_if_missing: false, ..options })?)
+    }
+
+    /// Opens a store, making it when there is none.
+    pub(crate) fn open_or_create(&self) -> anyhow::Result<Db> {
+        let (options, _) = self.options.read()?;
+        Ok(Db::open(&self.path, options)?)
+    }
+
+    fn must_exist(&self) -> anyhow::Result<()> {
+        if !self.path.is_dir() {
+            bail!("there is no store at {}: check the path; `put` and `import` make a store", self.path.display());
+        }
+        Ok(())
+    }
+}
+
+/// A store and one of its keyspaces.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct KeyspaceArgs {
+    #[command(flatten)]
+    pub(crate) store: StoreArgs,
+    /// Keyspace to work on
+    #[arg(long, default_value = "default", value_name = "NAME")]
+    pub(crate) keyspace: String,
+}
+
+impl KeyspaceArgs {
+    /// The keyspace, which must exist.
+    pub(crate) fn find(&self, db: &Db) -> anyhow::Result<Keyspace> {
+        db.keyspace(&self.keyspace).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                anyhow::anyhow!(
+                    "there is no keyspace {:?}; the store has: {}",
+                    self.keyspace,
+                    db.list_keyspaces().join(", ")
+                )
+            }
+            _ => error.into(),
+        })
+    }
+
+    /// The keyspace, made when there is none.
+    pub(crate) fn find_or_create(&self, db: &Db) -> anyhow::Result<Keyspace> {
+        let (options, given) = self.store.options.read()?;
+        match db.keyspace(&self.keyspace) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                Ok(db.create_keyspace(&self.keyspace, options.keyspace)?)
+            }
+            found => {
+                let found = found?;
+                if given.contains_key("keyspace") && *found.options() != options.keyspace {
+                    let name = &self.keyspace;
+                    line(&format!(
+                        "note: keyspace {name} keeps the options that it was made with; those given are for new ones"
+                    ));
+                }
+                Ok(found)
+            }
+        }
+    }
+}
+
+/// How keys and values are spelled on the command line.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Spelling {
+    /// Keys and values are hexadecimal, in arguments and in what is printed
+    #[arg(long)]
+    pub(crate) hex: bool,
+}
+
+impl Spelling {
+    /// The bytes that an argument stands for.
+    pub(crate) fn bytes(self, what: &str, text: &str) -> anyhow::Result<Vec<u8>> {
+        if self.hex {
+            from_hex(text).with_context(|| {
+                format!("the {what} {text:?} is not hexadecimal: write two digits 0-9a-f for each byte")
+            })
+        } else {
+            Ok(text.as_bytes().to_vec())
+        }
+    }
+}
+
+/// A range of keys as the library takes it.
+pub(crate) type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// A range of keys on the command line.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RangeArgs {
+    /// First key, inclusive
+    #[arg(long, value_name = "KEY")]
+    from: Option<String>,
+    /// Last key, exclusive
+    #[arg(long, value_name = "KEY")]
+    to: Option<String>,
+}
+
+impl RangeArgs {
+    /// The bounds.
+    pub(crate) fn bounds(&self, spelling: Spelling) -> anyhow::Result<Bounds> {
+        let key = |what, text: &Option<String>| text.as_deref().map(|text| spelling.bytes(what, text)).transpose();
+        let from = key("--from key", &self.from)?.map_or(Bound::Unbounded, Bound::Included);
+        let to = key("--to key", &self.to)?.map_or(Bound::Unbounded, Bound::Excluded);
+        Ok((from, to))
+    }
+}
+
+/// `bounds` without the keys that do not start with `prefix`.
+pub(crate) fn within_prefix((from, to): Bounds, prefix: &[u8]) -> Bounds {
+    let from = match from {
+        Bound::Included(key) if key[..] > *prefix => Bound::Included(key),
+        _ => Bound::Included(prefix.to_vec()),
+    };
+    // The first key after all keys with the prefix: without trailing 0xff, the last byte one up.
+    let mut after = prefix.to_vec();
+    while after.pop_if(|byte| *byte == 0xff).is_some() {}
+    let to = match (after.last_mut(), to) {
+        (None, to) => to,
+        (Some(last), to) => {
+            *last += 1;
+            match to {
+                Bound::Excluded(key) if key < after => Bound::Excluded(key),
+                _ => Bound::Excluded(after),
+            }
+        }
+    };
+    (from, to)
+}
+
+/// Whether a range holds no key at all: the library refuses bounds in the wrong order.
+pub(crate) fn is_backwards(bounds: &Bounds) -> bool {
+    matches!(bounds, (Bound::Included(from), Bound::Excluded(to)) if from >= to)
+}
+
+/// The path as an argument error shows it.
+pub(crate) fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn settings_become_options() {
+        let args = |set: &[&str]| OptionArgs { options: None, set: set.iter().map(|s| (*s).to_owned()).collect() };
+        let (options, given) = args(&[
+            "cache_bytes=7MiB",
+            "log.segment_bytes=1m",
+            "keyspace.strategy=tiering",
+            "keyspace.compression=[\"lz4\"]",
+        ])
+        .read()
+        .unwrap();
+        assert_eq!((options.cache_bytes, options.log.segment_bytes), (7 << 20, 1 << 20));
+        assert_eq!(options.keyspace.strategy, "tiering");
+        assert_eq!(options.keyspace.compression, [siltstone::options::Compression::Lz4]);
+        assert!(given.contains_key("cache_bytes") && !given.contains_key("max_open_files"));
+        assert!(args(&["memtabel=1"]).read().unwrap_err().to_string().contains("memtabel"));
+        assert!(args(&["cache_bytes"]).read().is_err());
+        assert!(args(&["cache_bytes=1", "cache_bytes.x=1"]).read().is_err());
+    }
+
+    #[test]
+    fn a_prefix_narrows_a_range() {
+        let all = || (Bound::Unbounded, Bound::Unbounded);
+        let within = |from: &[u8], to: &[u8]| (Bound::Included(from.to_vec()), Bound::Excluded(to.to_vec()));
+        assert_eq!(within_prefix(all(), b"ab"), within(b"ab", b"ac"));
+        assert_eq!(within_prefix(all(), b"a\xff\xff"), within(b"a\xff\xff", b"b"));
+        assert_eq!(within_prefix(all(), b"\xff"), (Bound::Included(b"\xff".to_vec()), Bound::Unbounded));
+        assert_eq!(within_prefix(within(b"abc", b"abx"), b"ab"), within(b"abc", b"abx"));
+        assert_eq!(within_prefix(within(b"a", b"z"), b"ab"), within(b"ab", b"ac"));
+    }
+}

@@ -1,0 +1,439 @@
+//! The `siltstone` program as a user runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// An empty folder in which commands run.
+struct Room(TempDir);
+
+impl Room {
+    fn new() -> Room {
+        Room(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
+        fs::write(self.path(name), content).unwrap();
+    }
+
+    fn command(&self, line: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
+        command.args(line).current_dir(self.0.path()).stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &[&str]) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// Runs a command that must succeed and returns its standard output.
+    fn ok(&self, line: &[&str]) -> Vec<u8> {
+        let output = self.run(line);
+        assert!(output.status.success(), "{line:?}: {}", text(&output.stderr));
+        output.stdout
+    }
+
+    /// Runs a command that must fail with exit code 2 and one line, and returns that line.
+    fn fails(&self, line: &[&str]) -> String {
+        let output = self.run(line);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line:?}: {error}");
+        assert!(
+            error.starts_with("siltstone: ") && error.matches('\n').count() == 1,
+            "one line for {line:?}: {error:?}"
+        );
+        error
+    }
+
+    fn feed(&self, line: &[&str], input: &[u8]) -> Output {
+        let mut child =
+            self.command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        let input = input.to_vec();
+        let feeder = std::thread::spawn(move || stdin.write_all(&input).ok());
+        let output = child.wait_with_output().unwrap();
+        feeder.join().unwrap();
+        output
+    }
+
+    fn files(&self, store: &str, ending: &str) -> Vec<PathBuf> {
+        let mut files: Vec<_> = fs::read_dir(self.path(store)).unwrap().map(|entry| entry.unwrap().path()).collect();
+        files.retain(|path| path.to_string_lossy().ends_with(ending));
+        files.sort();
+        files
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+fn json(bytes: &[u8]) -> Value {
+    serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", text(bytes)))
+}
+
+/// `records` lines of TSV in an order that is not sorted.
+fn shuffled_tsv(records: u32) -> String {
+    let key = |i: u32| u64::from(i) * 7919 % u64::from(records);
+    (0..records).map(|i| format!("key{:08}\tvalue {i} of a line that is somewhat longer\n", key(i))).collect()
+}
+
+#[test]
+fn get_put_delete_scan() {
+    let room = Room::new();
+    room.ok(&["put", "s", "apple", "red"]);
+    room.ok(&["put", "s", "pear", "green", "--durability", "buffered"]);
+    room.ok(&["put", "s", "", ""]);
+    room.ok(&["put", "s", "00ff", "0a", "--hex"]);
+    room.ok(&["put", "s", "--", "-k", "-v"]);
+    assert_eq!(room.ok(&["get", "s", "apple"]), b"red\n");
+    assert_eq!(room.ok(&["get", "s", "apple", "--raw"]), b"red");
+    assert_eq!(room.ok(&["get", "s", ""]), b"\n", "an empty key and an empty value are legal");
+    assert_eq!(room.ok(&["get", "s", "00ff", "--hex"]), b"0a\n");
+    assert_eq!(json(&room.ok(&["get", "s", "00ff", "--hex", "--json"]))["key_hex"], "00ff");
+    assert_eq!(room.ok(&["scan", "s", "--from", "a"]), b"apple\tred\npear\tgreen\n");
+    assert_eq!(room.ok(&["scan", "s", "--reverse", "--limit", "1", "--keys-only"]), b"pear\n");
+    assert_eq!(room.ok(&["scan", "s", "--prefix", "app", "--keys-only"]), b"apple\n");
+    assert_eq!(room.ok(&["scan", "s", "--from", "z", "--to", "a"]), b"", "a backwards range is empty");
+    assert_eq!(room.ok(&["scan", "s", "--hex", "--to", "01"]), b"\t\n00ff\t0a\n");
+    room.ok(&["delete", "s", "apple"]);
+    assert_eq!(room.run(&["get", "s", "apple"]).status.code(), Some(1));
+    room.ok(&["put", "s", "apple", "fruit", "--keyspace", "kinds"]);
+    assert_eq!(room.ok(&["get", "s", "apple", "--keyspace", "kinds"]), b"fruit\n");
+    assert_eq!(room.run(&["get", "s", "apple"]).status.code(), Some(1), "keyspaces are apart");
+    let value = vec![0xa5; 3 << 20];
+    assert!(room.feed(&["put", "s", "large", "-"], &value).status.success());
+    assert_eq!(room.ok(&["get", "s", "large", "--raw"]), value);
+}
+
+/// Odd data through every format and compression: the export of the import is the sorted input, byte for byte.
+#[test]
+fn import_and_export_are_inverse() {
+    let keys: [&[u8]; 9] = [b"", b" ", b"\"", b"a,b", b"k\r", b"\xff\xfe", b"\0", "\u{e9}\u{1f4a1}".as_bytes(), b"zz"];
+    let values: [&[u8]; 7] =
+        [b"", b"\t\ttabs", b"a \"quoted\" one, indeed", b"end\r", b"\xff\x00", b"\\n", "\u{4f60}".as_bytes()];
+    let mut records: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+    for (i, key) in keys.iter().enumerate() {
+        for (j, value) in values.iter().enumerate() {
+            records.insert([*key, j.to_string().as_bytes()].concat(), [*value, &b"x".repeat(i * 100)].concat());
+        }
+    }
+    let tsv: Vec<u8> = records.iter().flat_map(|(key, value)| [key, &b"\t"[..], value, b"\n"].concat()).collect();
+    let mut unsorted: Vec<_> = records.iter().map(|(key, value)| [key, &b"\t"[..], value, b"\n"].concat()).collect();
+    unsorted.sort_by_key(|line| line.iter().rev().copied().collect::<Vec<_>>());
+
+    let room = Room::new();
+    room.write("in.tsv", unsorted.concat());
+    room.ok(&["import", "first", "in.tsv"]);
+    assert_eq!(room.ok(&["export", "first"]), tsv);
+    for format in ["tsv", "csv", "jsonl", "ndjson"] {
+        for codec in ["", ".gz", ".zst"] {
+            let (file, store) = (format!("out.{format}{codec}"), format!("store-{format}{codec}"));
+            let totals = json(&room.ok(&["export", "first", &file, "--json"]));
+            assert_eq!(totals["records"], records.len(), "{file}");
+            room.ok(&["import", &store, &file]);
+            assert_eq!(room.ok(&["export", &store]), tsv, "through {file}");
+        }
+    }
+    // Values with line feeds pass through CSV and JSON lines; TSV refuses them and leaves no file behind.
+    room.ok(&["put", "first", "multi", "two\nlines"]);
+    assert!(room.fails(&["export", "first", "out.tsv", "-q"]).contains("jsonl"));
+    assert_eq!(fs::read(room.path("out.tsv")).unwrap(), tsv, "the older file stands");
+    assert!(
+        !fs::read_dir(room.0.path()).unwrap().any(|entry| entry
+            .unwrap()
+            .file_name()
+            .to_string_lossy()
+            .ends_with(".tmp"))
+    );
+    for file in ["multi.csv", "multi.jsonl.zst"] {
+        room.ok(&["export", "first", file, "--header"]);
+        room.ok(&["import", &format!("{file}-store"), file, "--header"]);
+        assert_eq!(room.ok(&["get", &format!("{file}-store"), "multi"]), b"two\nlines\n");
+    }
+}
+
+#[test]
+fn standard_streams() {
+    let room = Room::new();
+    let output = room.feed(&["import", "s", "-", "--json"], b"b\t2\na\t1\n");
+    assert_eq!(json(&output.stdout)["records"], 2);
+    let output = room.feed(&["import", "s", "-", "--format", "jsonl"], b"{\"key\":\"c\",\"value\":\"3\"}");
+    assert!(output.status.success());
+    assert_eq!(room.ok(&["export", "s"]), b"a\t1\nb\t2\nc\t3\n");
+    assert_eq!(room.ok(&["export", "s", "-", "--format", "csv", "--from", "b", "--to", "c"]), b"b,2\n");
+}
+
+#[test]
+fn bad_lines_stop_or_are_skipped() {
+    let room = Room::new();
+    room.write("bad.tsv", "a\t1\nno tab here\nb\t2\n");
+    let error = room.fails(&["import", "s", "bad.tsv"]);
+    assert!(
+        error.contains("line 2") && error.contains("--on-error skip") && error.contains("1 records were stored"),
+        "{error}"
+    );
+    assert_eq!(room.ok(&["export", "s"]), b"a\t1\n", "what came before is stored");
+    let output = room.run(&["import", "s", "bad.tsv", "--on-error", "skip", "--json"]);
+    assert!(output.status.success() && text(&output.stderr).contains("line 2"));
+    assert_eq!(json(&output.stdout)["bad_lines"], 1);
+    assert_eq!(room.ok(&["export", "s"]), b"a\t1\nb\t2\n");
+
+    room.write("long.tsv", [&b"k".repeat(65_537)[..], b"\tv\n"].concat());
+    assert!(room.fails(&["import", "s", "long.tsv"]).contains("65537 bytes"));
+    room.write("bad.csv", "a,1\nb,2,3\n");
+    assert!(room.fails(&["import", "s", "bad.csv"]).contains("line 2"));
+    room.write("bad.tsv.gz", "this is no gzip");
+    room.fails(&["import", "s", "bad.tsv.gz"]);
+    room.write("words.txt", "a\t1\n");
+    assert!(room.fails(&["import", "s", "words.txt"]).contains("--format"));
+    assert!(room.fails(&["import", "s", "missing.tsv"]).contains("missing.tsv"));
+}
+
+#[test]
+fn wrong_arguments_and_paths_say_what_to_do() {
+    let room = Room::new();
+    assert!(room.fails(&["get", "nowhere", "k"]).contains("nowhere"));
+    assert!(!room.path("nowhere").exists(), "reading makes no store");
+    room.ok(&["put", "s", "k", "v"]);
+    assert!(room.fails(&["get", "s", "k", "--set", "memtabel=1"]).contains("memtabel"));
+    assert!(room.fails(&["get", "s", "k", "--set", "cache_bytes=lots"]).contains("cache_bytes"));
+    assert!(room.fails(&["get", "s", "k", "--keyspace", "other"]).contains("default"));
+    assert!(room.fails(&["put", "new", "k", "v", "--set", "keyspace.strategy=leveled"]).contains("leveled"));
+    assert!(!room.path("new").exists(), "a refused option makes no store");
+    assert!(room.fails(&["get", "s", "xyz", "--hex"]).contains("hexadecimal"));
+    assert!(room.fails(&["compare", "--strategies", "leveling,nonsense"]).contains("nonsense"));
+    assert!(room.fails(&["bench", "--workloads", "fillsequential"]).contains("fillseq"));
+    room.write("options.toml", "cache_bytes = 1048576\n[keyspace]\nblock_bytes = 1\n");
+    assert!(room.fails(&["get", "s", "k", "--options", "options.toml"]).contains("block_bytes"));
+    room.write("a-file", "text");
+    room.fails(&["put", "a-file", "k", "v"]);
+    fs::create_dir(room.path("folder")).unwrap();
+    room.write("folder/notes.txt", "mine");
+    room.fails(&["put", "folder", "k", "v"]);
+    assert_eq!(fs::read(room.path("folder/notes.txt")).unwrap(), b"mine");
+    assert_eq!(fs::read_dir(room.path("folder")).unwrap().count(), 1, "a folder of something else stays as it is");
+    let output = room.run(&["frobnicate", "s"]);
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Flips bytes all over every kind of file of a store; `verify`, or opening, must name the file.
+#[test]
+fn verify_finds_damage_and_names_file_and_offset() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.ok(&["import", "s", "in.tsv"]);
+    room.ok(&["compact", "s"]);
+    assert!(text(&room.ok(&["verify", "s"])).starts_with("all is well"));
+    assert_eq!(json(&room.ok(&["verify", "s", "--json"]))["damage"], Value::Array(Vec::new()));
+    let sst = room.files("s", ".sst").into_iter().next().expect("the compaction left a table");
+    let name = sst.file_name().unwrap().to_str().unwrap().to_owned();
+    let good = fs::read(&sst).unwrap();
+    for share in [0, 1, 2, 3, 4] {
+        let at = (good.len() - 1) * share / 4;
+        let mut bad = good.clone();
+        bad[at] ^= 0x10;
+        fs::write(&sst, &bad).unwrap();
+        let output = room.run(&["verify", "s", "--json"]);
+        assert_eq!(output.status.code(), Some(2), "byte {at} of {}: {}", good.len(), text(&output.stdout));
+        let damage = &json(&output.stdout)["damage"][0];
+        assert!(damage["file"].as_str().unwrap().ends_with(&name), "{damage}");
+        assert!(damage["offset"].is_u64(), "{damage}");
+        let shown = text(&room.run(&["verify", "s"]).stdout);
+        assert!(shown.contains(&name) && shown.contains("at offset"), "{shown}");
+    }
+    fs::write(&sst, &good).unwrap();
+    room.ok(&["verify", "s"]);
+}
+
+/// CRC-32C, bit by bit.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let bit = |crc: u32| {
+        if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 }
+    };
+    !bytes.iter().fold(!0, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), |crc, _| bit(crc)))
+}
+
+/// Sets the format version in both slots of a superblock (docs/format/manifest.md), checksums included.
+fn set_format(superblock: &mut [u8], format: u32) {
+    for slot in superblock.chunks_exact_mut(4096) {
+        assert_eq!(slot[4092..], crc32c(&slot[..4092]).to_le_bytes(), "the layout that this test knows");
+        slot[8..12].copy_from_slice(&format.to_le_bytes());
+        let crc = crc32c(&slot[..4092]);
+        slot[4092..].copy_from_slice(&crc.to_le_bytes());
+    }
+}
+
+#[test]
+fn a_store_of_a_newer_format_is_refused_and_stays_as_it_is() {
+    let room = Room::new();
+    room.ok(&["put", "s", "k", "v"]);
+    let path = room.path("s/SUPERBLOCK");
+    let good = fs::read(&path).unwrap();
+    let mut newer = good.clone();
+    set_format(&mut newer, 99);
+    fs::write(&path, &newer).unwrap();
+    for line in [&["get", "s", "k"][..], &["put", "s", "k", "w"], &["verify", "s"], &["inspect", "s"]] {
+        let error = room.fails(line);
+        assert!(error.contains("SUPERBLOCK") && error.contains("newer"), "{error}");
+    }
+    assert_eq!(fs::read(&path).unwrap(), newer);
+    // Damage is told apart from a newer format.
+    fs::write(&path, vec![0x5a; good.len()]).unwrap();
+    let error = room.fails(&["get", "s", "k"]);
+    assert!(error.contains("corruption") && error.contains("SUPERBLOCK") && error.contains("verify"), "{error}");
+    fs::write(&path, good).unwrap();
+    assert_eq!(room.ok(&["get", "s", "k"]), b"v\n");
+}
+
+/// Waits until `holds`; fails the test after a minute.
+fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < Duration::from_secs(60), "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_second_writer_is_kept_out_and_ctrl_c_leaves_a_store_that_opens() {
+    let room = Room::new();
+    let mut child = room.command(&["import", "s", "-"]).stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let all = shuffled_tsv(50_000);
+    let (first, rest) = all.as_bytes().split_at(all.len() / 2);
+    stdin.write_all(first).unwrap();
+    wait_for("the store", || room.path("s/SUPERBLOCK").exists());
+    let error = room.fails(&["put", "s", "k", "v"]);
+    assert!(error.contains("open already") && error.contains("close it"), "{error}");
+
+    // Ctrl-C, then more input: the import must end by itself, with what it read stored.
+    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert!(interrupted.success());
+    let feeder = std::thread::spawn({
+        let rest = rest.to_vec();
+        move || stdin.write_all(&rest).ok()
+    });
+    let status = child.wait().unwrap();
+    feeder.join().unwrap();
+    let mut error = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
+    assert_eq!(status.code(), Some(130), "{error}");
+    let told: usize = error.split("interrupted; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let stored = text(&room.ok(&["scan", "s", "--keys-only"]));
+    assert_eq!(stored.lines().count(), told, "{error}");
+    assert!(told > 0);
+    room.ok(&["verify", "s"]);
+    room.ok(&["put", "s", "k", "v"]);
+}
+
+#[test]
+fn inspect_stats_checkpoint_compact_strategies() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.ok(&["import", "s", "in.tsv", "--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"]);
+    let before = room.ok(&["export", "s"]);
+    room.ok(&["compact", "s"]);
+    assert_eq!(room.ok(&["export", "s"]), before, "compaction changes no record");
+    let trees = json(&room.ok(&["inspect", "s", "--json"]));
+    let tree = &trees[0];
+    assert_eq!((tree["keyspace"].as_str(), tree["runs"].as_u64()), (Some("default"), Some(1)), "{tree}");
+    assert_eq!(tree["entries"].as_u64(), Some(20_000), "one version of each record");
+    let drawing = text(&room.ok(&["inspect", "s", "--files"]));
+    assert!(drawing.contains("key00000000") && drawing.contains(".sst") && drawing.contains("`-- run"), "{drawing}");
+    let stats = json(&room.ok(&["stats", "s", "--json"]));
+    assert_eq!(stats["runs"], 1, "{stats}");
+    assert!(text(&room.ok(&["stats", "s"])).contains("disk bytes"));
+    room.ok(&["checkpoint", "s", "copy"]);
+    room.ok(&["put", "s", "key00000000", "changed"]);
+    assert_eq!(room.ok(&["export", "copy"]), before);
+    room.ok(&["verify", "copy"]);
+    assert!(room.fails(&["checkpoint", "s", "copy"]).contains("copy"));
+    let printed = room.ok(&["stats", "s", "--print-options"]);
+    room.write("options.toml", printed);
+    room.ok(&["put", "again", "k", "v", "--options", "options.toml"]);
+    let names = json(&room.ok(&["strategies", "--json"]));
+    let names: Vec<_> = names.as_array().unwrap().iter().map(|line| line["name"].as_str().unwrap()).collect();
+    for name in ["leveling", "one-leveling", "tiering", "leveldb"] {
+        assert!(names.contains(&name), "{names:?}");
+        assert!(text(&room.ok(&["strategies", name])).contains("[[rule]]"));
+    }
+}
+
+#[test]
+fn a_closed_pipe_ends_quietly() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.ok(&["import", "s", "in.tsv"]);
+    for line in [["scan", "s"], ["export", "s"]] {
+        let mut child = room.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut first = [0; 3];
+        child.stdout.take().unwrap().read_exact(&mut first).unwrap();
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{line:?}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn bench_runs_every_workload() {
+    let room = Room::new();
+    let rows = json(&room.ok(&["bench", "--num", "2000", "--json", "-q"]));
+    let names: Vec<_> = rows.as_array().unwrap().iter().map(|row| row["workload"].as_str().unwrap()).collect();
+    assert_eq!(names[0], "fillseq");
+    assert_eq!(names.len(), 9);
+    let row = |name: &str| &rows[names.iter().position(|n| *n == name).unwrap()];
+    assert_eq!((row("readmissing")["found"].as_u64(), row("fillseq")["operations"].as_u64()), (Some(0), Some(2000)));
+    assert!(row("readrandom")["found"].as_u64().unwrap() > 1000, "fillrandom stores about 63 % of the keys");
+    assert!(rows.as_array().unwrap().iter().all(|row| row["ops_per_s"].as_f64().unwrap() > 0.0));
+    assert!(text(&room.ok(&["bench", "mine", "--num", "1000", "--workloads", "fillseq,readseq"])).contains("readseq"));
+}
+
+#[test]
+fn compare_tells_strategies_apart() {
+    let room = Room::new();
+    let rows = json(&room.ok(&["compare", "--num", "20000", "--json", "-q"]));
+    let rows = rows.as_array().unwrap();
+    let names: Vec<_> = rows.iter().map(|row| row["strategy"].as_str().unwrap()).collect();
+    assert_eq!(names, ["leveling", "one-leveling", "tiering", "leveldb"]);
+    for row in rows {
+        for figure in ["write_amplification", "read_amplification", "space_amplification", "load_ops_per_s", "cpu_s"] {
+            assert!(row[figure].as_f64().is_some(), "{figure}: {row}");
+        }
+        assert!(row["write_amplification"].as_f64().unwrap() > 0.9, "every record is flushed: {row}");
+        assert_eq!(row["fingerprint"], rows[0]["fingerprint"]);
+    }
+    let figure = |row: usize, name: &str| rows[row][name].as_f64().unwrap();
+    assert!(figure(0, "write_amplification") > figure(2, "write_amplification"), "leveling writes more than tiering");
+    assert!(!room.path("siltstone-compare.html").exists(), "--json alone writes no report");
+
+    room.write("in.tsv", shuffled_tsv(5000));
+    let shown = text(&room.ok(&["compare", "in.tsv", "--strategies", "leveling,tiering", "--dir", "."]));
+    assert!(shown.contains("WA") && shown.contains('*') && shown.contains("memtable"), "{shown}");
+    let page = fs::read_to_string(room.path("siltstone-compare.html")).unwrap();
+    assert!(page.contains("<svg") && page.contains("in.tsv"));
+    assert!(!fs::read_dir(room.0.path()).unwrap().any(|entry| entry.unwrap().path().is_dir()), "the stores are gone");
+    room.write("empty.tsv", "");
+    assert!(room.fails(&["compare", "empty.tsv", "-q"]).contains("no records"));
+}
+
+#[test]
+fn help_has_examples() {
+    let room = Room::new();
+    for command in ["get", "import", "export", "verify", "compare", "bench", "inspect"] {
+        let help = text(&room.ok(&[command, "--help"]));
+        assert!(help.contains("Examples:"), "{help}");
+    }
+    assert!(Path::new(env!("CARGO_BIN_EXE_siltstone")).exists());
+}

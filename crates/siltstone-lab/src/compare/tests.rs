@@ -1,0 +1,95 @@
+use super::survey::survey;
+use super::*;
+use crate::workload::Workload;
+
+struct Silent;
+
+impl Observer for Silent {
+    fn step(&mut self, _: Step<'_>) -> bool {
+        true
+    }
+}
+
+fn generated(records: u64) -> Generated {
+    Generated(Workload { seed: 5, records, key_bytes: 16, value_bytes: 100, phases: Vec::new() })
+}
+
+#[test]
+fn the_survey_counts_everything_and_its_sample_stays_in_budget() {
+    let input = survey(&generated(1000), 1, &mut Silent).unwrap();
+    assert_eq!((input.survey.records, input.survey.key_bytes, input.survey.value_bytes), (1000, 16_000, 100_000));
+    assert_eq!(input.survey.sampled_keys, 1000, "a small input is kept whole");
+    assert!((0.4..0.6).contains(&input.survey.ascending_share), "the built-in input is shuffled");
+
+    // 24 bytes a key: over the budget, so the sample is halved once or more, and stays a fair one.
+    let large = Generated(Workload { value_bytes: 1, ..generated(1_500_000).0 });
+    let input = survey(&large, 1, &mut Silent).unwrap();
+    assert!((500_000..1_100_000).contains(&input.survey.sampled_keys), "{}", input.survey.sampled_keys);
+}
+
+#[test]
+fn sizes_follow_the_input_unless_they_are_set() {
+    let scale = Scale::new(&Options::default(), Fixed::default(), 160 << 20);
+    assert_eq!((scale.memtable_bytes, scale.file_bytes, scale.expected_flushes), (1 << 20, 1 << 20, 160));
+    let tiny = Scale::new(&Options::default(), Fixed::default(), 1000);
+    assert_eq!(tiny.memtable_bytes, 64 << 10);
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 3 << 20;
+    let fixed = Scale::new(&options, Fixed { memtable: true, ..Fixed::default() }, 160 << 20);
+    assert_eq!((fixed.memtable_bytes, fixed.file_bytes), (3 << 20, 3 << 20), "a file is as large as a memtable");
+}
+
+#[test]
+fn two_strategies_see_the_same_operations_and_end_with_the_same_records() {
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        strategies: vec!["leveling".to_owned(), "tiering".to_owned()],
+        options: Options::default(),
+        fixed: Fixed::default(),
+        reads: None,
+        update_share: 0.5,
+        delete_share: 0.05,
+        dir: dir.path().to_owned(),
+        seed: 1,
+    };
+    let comparison = compare(&generated(5000), &plan, &mut Silent).unwrap();
+    let [a, b] = &comparison.rows[..] else { panic!("two rows") };
+    assert_eq!((a.live_records, a.fingerprint), (b.live_records, b.fingerprint));
+    assert_eq!(a.live_records, 5000 - 250);
+    assert!(a.write_amplification >= 1.0, "every record was flushed: {}", a.write_amplification);
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0, "the stores are gone");
+}
+
+/// A store that loses a record must end the comparison, not win it.
+#[test]
+fn different_records_are_an_error() {
+    let row = |fingerprint| Row { fingerprint, ..Row::default() };
+    assert!(check_same(&[row(1), row(1)]).is_ok());
+    let error = check_same(&[row(1), row(1), row(2)]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn a_cancelled_comparison_leaves_nothing_behind() {
+    struct Stop(u64);
+    impl Observer for Stop {
+        fn step(&mut self, step: Step<'_>) -> bool {
+            self.0 += u64::from(step.phase == "update");
+            self.0 < 2
+        }
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let plan = Plan {
+        strategies: vec!["leveling".to_owned()],
+        options: Options::default(),
+        fixed: Fixed::default(),
+        reads: None,
+        update_share: 1.0,
+        delete_share: 0.0,
+        dir: dir.path().to_owned(),
+        seed: 1,
+    };
+    let error = compare(&generated(5000), &plan, &mut Stop(0)).unwrap_err();
+    assert_eq!(error.downcast_ref::<Error>().map(Error::kind), Some(ErrorKind::Cancelled));
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+}

@@ -1,0 +1,19 @@
+//! The laboratory: what makes work for a store, measures it and shows the figures.
+//!
+//! ```text
+//! workload  plain data -> a deterministic stream of keys and values
+//! load      runs a phase of a workload against a store, closed loop, one latency per operation
+//! metrics   latency histograms, processor time
+//! compare   the same input into one store per strategy, then reads, updates and deletes
+//! report    rows -> a table, JSON, and one HTML page that works offline
+//! ```
+//!
+//! The engine decides and acts; this crate only looks on. It may read the clock and the file system of the machine, since it
+//! measures them, but what it *does* to a store follows from a seed.
+
+pub mod compare;
+pub mod load;
+pub mod metrics;
+pub mod num;
+pub mod report;
+pub mod workload;
