@@ -1,0 +1,75 @@
+//! What an engine must offer to be compared, and the budget it is given.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::time::Instant;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+/// What every engine may use; the same for all, as far as each can be told.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Budget {
+    /// Bytes of a memtable. An engine may hold two: the one that is written and the one that is flushed.
+    pub(crate) memtable_bytes: usize,
+    /// Bytes of the block cache.
+    pub(crate) cache_bytes: usize,
+    /// Bytes of a data block.
+    pub(crate) block_bytes: usize,
+    /// Bloom filter bits per key.
+    pub(crate) filter_bits_per_key: u8,
+    /// Background threads, flushes and merges together.
+    pub(crate) threads: u8,
+    /// Whether a write waits for the disk.
+    pub(crate) sync: bool,
+    /// Options of Siltstone that replace what follows from the budget, as TOML; for trying settings out.
+    pub(crate) siltstone_options: String,
+}
+
+/// Where read bytes go, so that no engine gets away with not fetching them.
+pub(crate) struct Sink {
+    buffer: [u8; 256],
+}
+
+impl Sink {
+    /// An empty sink.
+    pub(crate) fn new() -> Sink {
+        Sink { buffer: [0; 256] }
+    }
+
+    /// Copies `bytes` to where the compiler must assume that somebody looks at them.
+    #[inline]
+    pub(crate) fn take(&mut self, bytes: &[u8]) {
+        let len = bytes.len().min(self.buffer.len());
+        self.buffer[..len].copy_from_slice(&bytes[..len]);
+        black_box(&self.buffer);
+    }
+}
+
+/// An open store of one engine. The runner is compiled once for each implementation: no call goes through a pointer.
+pub(crate) trait Store: Sized + Sync {
+    /// Creates a store in the empty folder `path`.
+    fn open(path: &Path, budget: &Budget) -> Result<Self>;
+
+    /// Puts one record, as durable as the budget says.
+    fn put(&self, key: &[u8], value: &[u8]) -> Result<()>;
+
+    /// Deletes one key, as durable as the budget says.
+    fn delete(&self, key: &[u8]) -> Result<()>;
+
+    /// Gives the newest value of `key` to `sink` and returns whether there is one.
+    fn get(&self, key: &[u8], sink: &mut Sink) -> Result<bool>;
+
+    /// Makes a new iterator, seeks the first key at or after `from`, reads it and the next `nexts` entries, keys and values, into `sink`;
+    /// returns how many there were.
+    fn scan(&self, from: &[u8], nexts: usize, sink: &mut Sink) -> Result<usize>;
+
+    /// Flushes what is in memory, as far as the engine can be told to, and waits until no background work is left. Returns when that
+    /// was: an engine that cannot be asked is watched until it has been quiet for a while.
+    fn settle(&self) -> Result<Instant>;
+
+    /// What the engine has counted since it was opened, if it has something to say; for the JSON and for `profile`.
+    fn statistics(&self) -> serde_json::Value {
+        serde_json::Value::Null
+    }
+}
