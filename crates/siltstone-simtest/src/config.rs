@@ -97,7 +97,7 @@ fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = [16, 60, 250, 1000][index(rng, 4)];
     let mut keys: Vec<Vec<u8>> =
         vec![Vec::new(), vec![0], vec![0, 0], vec![0xff], vec![0xff; 16], vec![0xff; 17], vec![0xff; 40]];
-    let long = if rng.one_in(30) { siltstone::key::MAX_KEY_BYTES } else { 700 };
+    let long = if rng.one_in(60) { siltstone::key::MAX_KEY_BYTES } else { 700 };
     keys.push(vec![b'm'; long]);
     keys.push([&vec![b'm'; long - 1][..], b"n"].concat());
     let style = rng.below(4);

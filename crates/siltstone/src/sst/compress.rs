@@ -1,6 +1,9 @@
 //! Compression of blocks: one place for every codec. A compressed payload is its uncompressed size (u32, little-endian) and
 //! the codec's bytes.
 
+#[cfg(feature = "zstd")]
+use std::cell::RefCell;
+
 use crate::num::{to_u32, to_u64};
 use crate::options::Compression;
 use crate::sst::codec::{MAX_BLOCK_BYTES, u32_at};
@@ -17,15 +20,15 @@ pub(crate) const TAG_ZSTD: u8 = 2;
 const FREE_BYTES: u64 = 16 << 20;
 const MAX_RATIO: u64 = 4;
 
-/// Compresses the blocks of one file; keeps the codec's memory between blocks.
+/// Compresses the blocks of one file.
 pub(crate) enum Compressor {
     /// Stores blocks as they are.
     None,
     /// LZ4.
     Lz4(Box<lz4_flex::block::CompressTable>),
-    /// Zstandard.
+    /// Zstandard, with the context of the thread.
     #[cfg(feature = "zstd")]
-    Zstd(zstd::bulk::Compressor<'static>),
+    Zstd,
 }
 
 /// Why a payload could not be turned back into a block.
@@ -44,7 +47,7 @@ impl Compressor {
             Compression::None => Compressor::None,
             Compression::Lz4 => Compressor::Lz4(Box::new(lz4_flex::block::CompressTable::small())),
             #[cfg(feature = "zstd")]
-            Compression::Zstd => zstd::bulk::Compressor::new(1).map_or(Compressor::None, Compressor::Zstd),
+            Compression::Zstd => Compressor::Zstd,
             #[cfg(not(feature = "zstd"))]
             Compression::Zstd => Compressor::None,
         }
@@ -61,9 +64,9 @@ impl Compressor {
                 (TAG_LZ4, lz4_flex::block::compress_into_with_table(raw, scratch, table).ok())
             }
             #[cfg(feature = "zstd")]
-            Compressor::Zstd(codec) => {
+            Compressor::Zstd => {
                 scratch.resize(zstd::zstd_safe::compress_bound(raw.len()), 0);
-                (TAG_ZSTD, codec.compress_to_buffer(raw, &mut scratch[..]).ok())
+                (TAG_ZSTD, zstd(raw, scratch))
             }
         };
         let raw_len = raw.len();
@@ -120,10 +123,28 @@ pub(crate) fn decompress(tag: u8, payload: &[u8], out: &mut [u8]) -> Result<(), 
     }
 }
 
+// A context of Zstandard takes longer to make than to use on a block: each thread keeps its own (600 KiB to compress at this
+// level, 150 KiB to decompress).
+
+/// Level 1: the price of the higher ones is the merges'.
+#[cfg(feature = "zstd")]
+const ZSTD_LEVEL: i32 = 1;
+
+#[cfg(feature = "zstd")]
+fn zstd(raw: &[u8], out: &mut [u8]) -> Option<usize> {
+    thread_local! {
+        static CONTEXT: RefCell<Option<zstd::bulk::Compressor<'static>>> = const { RefCell::new(None) };
+    }
+    CONTEXT.with_borrow_mut(|context| {
+        if context.is_none() {
+            *context = zstd::bulk::Compressor::new(ZSTD_LEVEL).ok();
+        }
+        context.as_mut()?.compress_to_buffer(raw, out).ok()
+    })
+}
+
 #[cfg(feature = "zstd")]
 fn unzstd(body: &[u8], out: &mut [u8]) -> Option<usize> {
-    use std::cell::RefCell;
-    // A context is 150 KiB and takes longer to make than to use: each thread keeps its own.
     thread_local! {
         static CONTEXT: RefCell<Option<zstd::bulk::Decompressor<'static>>> = const { RefCell::new(None) };
     }

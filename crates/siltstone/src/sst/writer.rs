@@ -108,7 +108,7 @@ impl TableWriter {
             block: BlockBuilder::default(),
             compressor: Compressor::new(options.compression),
             scratch: Vec::new(),
-            out: Vec::with_capacity(APPEND_BYTES + 2 * block_bytes),
+            out: Vec::new(),
             offset: 0,
             index: IndexBuilder::default(),
             pending: None,

@@ -9,13 +9,14 @@
 //! | `Nasty` | as `Subset`; garbage may be old bytes of other files; bytes of failed syncs come back | as `Subset` | stale records taken for new ones; "failed" taken for "not done" |
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::super::Rng;
 use super::SimFs;
 use super::content::Content;
-use super::disk::{Change, Disk, FileState, Inode, Name, NameChange, Node, Tree, Write};
+use super::disk::{Change, Disk, FileState, Inode, NameChange, Node, Tree, Write};
 use super::oplog::{Op, OpKind};
 use crate::num::{to_u64, to_usize};
 
@@ -248,12 +249,12 @@ fn files(tree: &Tree) -> impl Iterator<Item = &Arc<Inode>> {
 /// What can be reached from the root: names in a folder that is lost are lost with it.
 fn reachable(tree: &Tree) -> Tree {
     let mut found = Tree::new();
-    let mut open = vec![PathBuf::from("/")];
+    let mut open = vec![OsString::from("/")];
     while let Some(dir) = open.pop() {
         let names = tree.get(&dir).cloned().unwrap_or_default();
         for (name, node) in &names {
             if matches!(node, Node::Dir) {
-                open.push(Name { dir: dir.clone(), name: name.clone() }.path());
+                open.push(Path::new(&dir).join(name).into());
             }
         }
         found.insert(dir, names);
@@ -351,7 +352,7 @@ pub(super) fn durability(disk: &Disk, path: &Path) -> Option<super::Durability> 
         let Ok(at) = super::disk::name(ancestor) else {
             return true;
         };
-        let durable = disk.durable.get(&at.dir).and_then(|names| names.get(&at.name));
+        let durable = disk.durable.get(at.dir.as_os_str()).and_then(|names| names.get(&at.name));
         match (&node, durable) {
             (Node::File(inode), Some(Node::File(old))) if ancestor == clean => inode.id == old.id,
             (_, Some(Node::Dir)) => true,

@@ -7,7 +7,9 @@
 //! Writes to new bytes (appends, log records) need no copy of anything: what was there before is zeros or nothing. Only a write
 //! over bytes that were not synced yet keeps them, so that it can be taken back alone.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +20,9 @@ use super::content::Content;
 use super::faults::Effect;
 use crate::num::to_u64;
 
-/// Folders, and the names in each.
-pub(super) type Tree = BTreeMap<PathBuf, BTreeMap<String, Node>>;
+/// Folders, by their [`clean`] paths, and the names in each. The keys are plain strings, for a path is compared component by
+/// component, which a simulation feels.
+pub(super) type Tree = BTreeMap<OsString, BTreeMap<String, Node>>;
 
 /// What a name stands for.
 #[derive(Clone)]
@@ -188,24 +191,24 @@ impl Change {
     pub(super) fn apply(&self, tree: &mut Tree) {
         let mut link = |at: &Name, node: &Node| {
             if matches!(node, Node::Dir) {
-                tree.entry(at.path()).or_default();
+                tree.entry(at.path().into()).or_default();
             }
-            tree.entry(at.dir.clone()).or_default().insert(at.name.clone(), node.clone());
+            tree.entry(at.dir.clone().into()).or_default().insert(at.name.clone(), node.clone());
         };
         match self {
             Change::Link { at, node } => link(at, node),
             Change::Rename { from, to, file } => {
                 link(to, &Node::File(file.clone()));
-                let names = tree.entry(from.dir.clone()).or_default();
+                let names = tree.entry(from.dir.clone().into()).or_default();
                 if matches!(names.get(&from.name), Some(Node::File(old)) if old.id == file.id) {
                     names.remove(&from.name);
                 }
             }
             Change::Unlink { at } => {
-                if let Some(names) = tree.get_mut(&at.dir)
+                if let Some(names) = tree.get_mut(at.dir.as_os_str())
                     && matches!(names.remove(&at.name), Some(Node::Dir))
                 {
-                    tree.remove(&at.path());
+                    tree.remove(at.path().as_os_str());
                 }
             }
         }
@@ -228,17 +231,19 @@ pub(super) struct Disk {
 impl Disk {
     /// An empty disk: a root folder, which is durable.
     pub(super) fn new() -> Disk {
-        let root = Tree::from([(PathBuf::from("/"), BTreeMap::new())]);
+        let root = Tree::from([(OsString::from("/"), BTreeMap::new())]);
         Disk { tree: root.clone(), durable: root, changes: Vec::new(), next_inode: 1, ops: 0, capacity: None, used: 0 }
     }
 
     pub(super) fn node(&self, path: &Path) -> io::Result<Node> {
         let path = clean(path);
-        if self.tree.contains_key(&path) {
+        if self.tree.contains_key(path.as_os_str()) {
             return Ok(Node::Dir);
         }
-        let at = name(&path)?;
-        self.tree.get(&at.dir).and_then(|names| names.get(&at.name)).cloned().ok_or_else(not_found)
+        let (Some(dir), Some(name)) = (path.parent(), path.file_name().and_then(OsStr::to_str)) else {
+            return Err(not_found());
+        };
+        self.tree.get(dir.as_os_str()).and_then(|names| names.get(name)).cloned().ok_or_else(not_found)
     }
 
     pub(super) fn file(&self, path: &Path) -> io::Result<Arc<Inode>> {
@@ -313,7 +318,7 @@ impl Disk {
 
     pub(super) fn sync_dir(&mut self, dir: &Path) -> io::Result<()> {
         let dir = clean(dir);
-        if !self.tree.contains_key(&dir) {
+        if !self.tree.contains_key(dir.as_os_str()) {
             return Err(not_found());
         }
         let durable = &mut self.durable;
@@ -331,7 +336,7 @@ impl Disk {
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         let file = self.file(from)?;
         let (from, to) = (name(&clean(from))?, name(&clean(to))?);
-        if !self.tree.contains_key(&to.dir) {
+        if !self.tree.contains_key(to.dir.as_os_str()) {
             return Err(not_found());
         }
         let replaced = match self.node(&to.path()) {
@@ -367,7 +372,7 @@ impl Disk {
 
     pub(super) fn remove_dir(&mut self, path: &Path) -> io::Result<()> {
         let path = clean(path);
-        match self.tree.get(&path) {
+        match self.tree.get(path.as_os_str()) {
             Some(names) if names.is_empty() => {}
             Some(_) => return Err(ErrorKind::DirectoryNotEmpty.into()),
             None => {
@@ -427,7 +432,7 @@ impl Disk {
             Change::Link { at: other, .. } | Change::Unlink { at: other } => *other != at,
             Change::Rename { .. } => true,
         });
-        let now = match self.tree.get(&at.dir).and_then(|names| names.get(&at.name)).cloned() {
+        let now = match self.tree.get(at.dir.as_os_str()).and_then(|names| names.get(&at.name)).cloned() {
             Some(node) => Change::Link { at, node },
             None => Change::Unlink { at },
         };
@@ -461,7 +466,13 @@ impl Disk {
 }
 
 /// One spelling for each path: absolute, without dots.
-pub(super) fn clean(path: &Path) -> PathBuf {
+pub(super) fn clean(path: &Path) -> Cow<'_, Path> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    let odd = |pair: &[u8]| pair[0] == b'/' && matches!(pair[1], b'/' | b'.');
+    if bytes.first() == Some(&b'/') && bytes.last() != Some(&b'/') && !bytes.windows(2).any(odd) {
+        // It is spelt so already, which a look at its bytes tells sooner than a walk over its components.
+        return Cow::Borrowed(path);
+    }
     let mut clean = PathBuf::from("/");
     for component in path.components() {
         match component {
@@ -470,7 +481,7 @@ pub(super) fn clean(path: &Path) -> PathBuf {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => {}
         }
     }
-    clean
+    Cow::Owned(clean)
 }
 
 /// A clean path as a name in its folder; the root has none.

@@ -99,7 +99,7 @@ impl SimFs {
         for (dir, names) in &state.disk.tree {
             for (name, node) in names {
                 if let Node::File(inode) = node {
-                    files.push((dir.join(name), inode.file.lock().data.len()));
+                    files.push((Path::new(dir).join(name), inode.file.lock().data.len()));
                 }
             }
         }
@@ -109,7 +109,7 @@ impl SimFs {
 
     /// All folders, sorted.
     pub fn dirs(&self) -> Vec<PathBuf> {
-        self.shared.state.lock().disk.tree.keys().cloned().collect()
+        self.shared.state.lock().disk.tree.keys().map(PathBuf::from).collect()
     }
 
     /// A file's bytes.
@@ -242,7 +242,7 @@ impl SimFs {
         let state = self.shared.state.lock();
         let mut hash = 0;
         for (dir, names) in &state.disk.tree {
-            hash = mix(hash, path_hash(dir));
+            hash = mix(hash, path_hash(Path::new(dir)));
             for (name, node) in names {
                 let content = match node {
                     Node::Dir => 1,

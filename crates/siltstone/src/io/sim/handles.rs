@@ -31,7 +31,7 @@ impl Fs for SimFs {
             let Node::Dir = state.disk.node(dir)? else {
                 return Err(ErrorKind::NotADirectory.into());
             };
-            let names = state.disk.tree.get(&clean(dir));
+            let names = state.disk.tree.get(clean(dir).as_os_str());
             let entry = |(name, node): (&String, &Node)| DirEntry {
                 name: name.clone(),
                 bytes: match node {
@@ -161,14 +161,14 @@ impl Fs for SimFs {
             }
             // A call that fails after all gives nobody a lock.
             if effect.is_none() {
-                if !state.locks.insert(clean(path)) {
+                if !state.locks.insert(clean(path).into_owned()) {
                     return Err(io::Error::new(ErrorKind::WouldBlock, "locked by another handle"));
                 }
                 state.open_handles += 1;
             }
             Ok(())
         })?;
-        Ok(Box::new(Lock { shared: self.shared.clone(), path: clean(path) }))
+        Ok(Box::new(Lock { shared: self.shared.clone(), path: clean(path).into_owned() }))
     }
 
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
