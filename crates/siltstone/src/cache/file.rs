@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -26,7 +26,7 @@ use crate::num::to_u64;
 use crate::options::DirectOptions;
 use crate::planted::{self, Bug};
 use crate::sst::{Table, TableScan};
-use crate::version::{FileMeta, SstId};
+use crate::version::{FileMeta, ReadCounters, SstId};
 
 /// The path of an SST in the store's folder.
 pub fn sst_path(dir: &Path, id: SstId) -> PathBuf {
@@ -66,8 +66,17 @@ pub struct TableHandle {
     /// Set by use, cleared by the hand.
     used: AtomicBool,
     obsolete: AtomicBool,
+    reads: ReadCounts,
     /// Held while the file is opened, so that it is opened once.
     opening: Mutex<()>,
+}
+
+/// What reads have done to a file. Counted only for strategies that ask for it: the counters are shared by all readers.
+#[derive(Default)]
+struct ReadCounts {
+    last_read_ms: AtomicU64,
+    reads: AtomicU64,
+    empty_reads: AtomicU64,
 }
 
 /// An open table, kept open while this exists.
@@ -120,6 +129,7 @@ impl TableCache {
             open: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
+            reads: ReadCounts::default(),
             opening: Mutex::new(()),
         });
         registry.insert(id, Arc::downgrade(&handle));
@@ -190,6 +200,26 @@ impl TableHandle {
         let table = Table::open_for_scan(path, file, self.meta.id, self.meta.bytes, blocks, ctx)?;
         self.check(&table)?;
         Ok(Arc::new(table).scan(read_ahead_bytes, ctx))
+    }
+
+    /// Counts a read of the file's blocks at wall time `now_ms`.
+    pub fn count_read(&self, now_ms: u64) {
+        self.reads.reads.fetch_add(1, Ordering::Relaxed);
+        self.reads.last_read_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Counts a lookup that considered this file first and had to go on to another one (a wasted seek, in LevelDB's words).
+    pub fn count_empty_read(&self) {
+        self.reads.empty_reads.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What has been counted since the store was opened.
+    pub fn reads(&self) -> ReadCounters {
+        ReadCounters {
+            last_read_ms: self.reads.last_read_ms.load(Ordering::Relaxed),
+            reads: self.reads.reads.load(Ordering::Relaxed),
+            empty_reads: self.reads.empty_reads.load(Ordering::Relaxed),
+        }
     }
 
     /// Says that the file left the tree: it is deleted when the last user drops its handle.

@@ -52,6 +52,11 @@ pub trait CompactionPolicy: Send + Sync {
         (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
     }
 
+    /// Whether it looks at [`LsmView::reads_of`]. Only then are reads counted by file, which costs readers a shared counter each.
+    fn counts_reads(&self) -> bool {
+        false
+    }
+
     /// Where the files of manual compactions end.
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
         CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }

@@ -26,7 +26,6 @@ pub enum Movement {
     /// as larger (RocksDB's kMinOverlappingRatio).
     MinOverlapRatio,
     /// The one whose last read was the longest ago; never read counts as longest. Real reads, not sequence numbers.
-    /// The store does not hand reads by file to the planner yet: until then every file counts as never read.
     Coldest,
     /// The one that was created first.
     Oldest,

@@ -114,6 +114,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) view: ArcSwap<View>,
     pub(crate) publish: Mutex<()>,
     pub(crate) dropped: AtomicBool,
+    /// Whether the policy asks how often each file is read.
+    pub(crate) counts_reads: AtomicBool,
     /// While files are ingested: other writers of the keyspace wait.
     pub(crate) ingesting: AtomicBool,
 }
@@ -126,12 +128,13 @@ impl KeyspaceCore {
         self.view.store(Arc::new(next));
     }
 
-    /// Takes the limits on sorted runs that fit the shape of `version`.
+    /// Takes from the policy what others look up: the limits on sorted runs that fit the shape of `version`, whether reads count.
     pub(crate) fn set_limits(&self, version: &Version) {
         let view = LsmView::new(version, Sizes::from(&self.options));
         let limits = run_limits(&*self.policy, &view, self.options.max_runs);
         self.slow_runs.store(u64::from(limits.slowdown_runs), Ordering::Relaxed);
         self.stop_runs.store(u64::from(limits.stop_runs), Ordering::Relaxed);
+        self.counts_reads.store(self.policy.counts_reads(), Ordering::Relaxed);
     }
 
     /// Publishes a tree: the version and its tables.
@@ -190,10 +193,10 @@ impl Core {
         }
     }
 
-    /// The tree of `version`, with a handle for every file; files of `before` that are gone become obsolete when their last
-    /// reader lets go of them.
-    pub(crate) fn tree_of(&self, version: &Arc<Version>) -> Arc<Tree> {
-        Arc::new(Tree::new(Arc::clone(version), |meta| self.tables.handle(Arc::clone(meta))))
+    /// The tree of `version`, the keyspace's next one, with a handle for every file.
+    pub(crate) fn next_tree(&self, keyspace: &KeyspaceCore, version: &Arc<Version>) -> Arc<Tree> {
+        let before = Arc::clone(&keyspace.view.load().tree);
+        Arc::new(Tree::after(&before, Arc::clone(version), |meta| self.tables.handle(Arc::clone(meta))))
     }
 
     /// The manifest, for a change of the tree.

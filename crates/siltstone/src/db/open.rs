@@ -30,9 +30,7 @@ use crate::memtable::ArenaPool;
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
-use crate::version::{
-    KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, Version, manifest, superblock,
-};
+use crate::version::{KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, manifest, superblock};
 use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
@@ -169,7 +167,7 @@ fn assemble(
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
-        let tree = Tree::new(Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
+        let tree = Tree::after(&Tree::empty(), Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
         let core = keyspace_core(*id, &keyspace.name, KeyspaceOptions::from_text(&keyspace.options_text)?, tree)?;
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
@@ -290,6 +288,7 @@ pub(crate) fn keyspace_core(
         view: ArcSwap::from_pointee(view),
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
+        counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
@@ -416,7 +415,7 @@ impl Core {
         let id = manifest.state().next_keyspace;
         let edit = ManifestEdit::CreateKeyspace { id, name: name.to_owned(), options_text: options.to_text() };
         self.poison_on_failure(manifest.commit(&[edit]))?;
-        let tree = Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"));
+        let tree = Tree::empty();
         let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree)?;
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
@@ -461,7 +460,7 @@ impl Core {
         keyspace.change_view(|view| View {
             memtable: Arc::clone(&view.memtable),
             immutables: Vec::new(),
-            tree: Arc::new(Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"))),
+            tree: Arc::new(Tree::empty()),
         });
         drop(view);
         self.wake(LOG_LANE);

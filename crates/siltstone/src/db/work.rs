@@ -253,7 +253,7 @@ impl Core {
                 edits.push(ManifestEdit::Version(keyspace.id, edit));
             }
             manifest.commit(&edits)?;
-            let tree = self.tree_of(&manifest.state().keyspaces[&keyspace.id].version);
+            let tree = self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version);
             keyspace.set_limits(&tree.version);
             keyspace.change_view(|view| View {
                 memtable: Arc::clone(&view.memtable),
@@ -485,15 +485,18 @@ impl Core {
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
-        let version = Arc::clone(&keyspace.view.load().tree.version);
         let running: Vec<Arc<Plan>> =
             compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.plan)).collect();
         let no_cursors = Vec::new();
         let cursors = compactions.cursors.get(&keyspace.id).unwrap_or(&no_cursors).clone();
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
-        let view = LsmView::new(&version, Sizes::from(&keyspace.options))
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let version = &tree.version;
+        let counters = keyspace.policy.counts_reads().then(|| tree.reads());
+        let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
             .with_cursors(&cursors)
+            .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
             .at(self.clock.wall_ns() / 1_000_000);
         let mut ended = Vec::new();
@@ -597,7 +600,7 @@ impl Core {
         let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
-        keyspace.set_tree(self.tree_of(&manifest.state().keyspaces[&keyspace.id].version));
+        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
         drop(manifest);
         for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
             if !kept.contains(&handle.meta().id) {

@@ -320,3 +320,52 @@ fn many_threads_write_read_and_sync_while_merges_run() {
     assert_eq!(db.stats().puts, 12_000);
     assert!(db.verify().unwrap().damage.is_empty());
 }
+
+/// `coldest` goes by the reads that happened: of the files of a full L1, the one whose keys nobody asked for goes down.
+#[test]
+fn the_file_that_nobody_reads_goes_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 1 << 20;
+    options.keyspace.file_bytes = 4 << 10;
+    options.keyspace.level1_bytes = 32 << 10;
+    options.keyspace.strategy = r#"
+        name = "coldest"
+        layout = { kind = "one-leveling", l0_runs = 2 }
+        reuse = "never"
+        [[rule]]
+        levels = [0]
+        trigger = { kind = "sorted-runs" }
+        granularity = { kind = "sorted-runs" }
+        [[rule]]
+        levels = "leveled"
+        trigger = { kind = "level-saturation" }
+        granularity = { kind = "file" }
+        movement = ["coldest"]
+    "#
+    .to_owned();
+    let db = Db::open(folder.path(), options).unwrap();
+    let keyspace = db.default_keyspace();
+    let load = |keys: std::ops::Range<u64>| {
+        for n in keys {
+            keyspace.put(key(n), [7; 90]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+    };
+    load(0..125);
+    load(125..250);
+    let level1 = keyspace.tree().levels[1].runs[0].files.clone();
+    assert!(level1.len() > 4 && keyspace.tree().levels.len() == 2, "{:?}", keyspace.tree());
+    let cold = &level1[3];
+    for n in 0..250 {
+        let key = key(n);
+        if key.as_bytes() < &cold.smallest[..] || key.as_bytes() > &cold.largest[..] {
+            assert!(keyspace.get(&key).unwrap().is_some());
+        }
+    }
+    load(250..280);
+    load(280..310);
+    let went = &keyspace.tree().levels[2].runs[0].files[0];
+    assert_eq!((&went.smallest, &went.largest), (&cold.smallest, &cold.largest));
+}

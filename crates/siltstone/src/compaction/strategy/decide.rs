@@ -82,6 +82,10 @@ impl CompactionPolicy for Strategy {
         own.unwrap_or(limit)
     }
 
+    fn counts_reads(&self) -> bool {
+        self.rules.iter().any(|rule| rule.movement.contains(&Movement::Coldest))
+    }
+
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
         CutRule {
             file_bytes: view.sizes.file_bytes,
