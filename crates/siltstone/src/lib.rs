@@ -42,8 +42,8 @@ mod num;
 pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
-    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Range, Snapshot, Stats, Tree, TreeLevel,
-    TreeRun, VerifyReport,
+    Cancel, Damage, Db, DeleteStats, Durability, Env, Keyspace, KeyspaceStats, LevelStats, OldestTombstone, Range,
+    Snapshot, Stats, TombstoneBlocker, TombstonePlace, Tree, TreeLevel, TreeRun, VerifyReport,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

@@ -2,6 +2,7 @@
 
 pub mod crash;
 pub mod damage;
+pub mod deadline;
 pub mod faults;
 pub mod kill9;
 pub mod swarm;

@@ -146,6 +146,14 @@ impl TableCache {
         &self.0.purge
     }
 
+    /// Files that left the tree and are kept because a reader is in them: how many, and their bytes.
+    pub fn obsolete(&self) -> (u64, u64) {
+        // Let go outside the lock: whoever drops a handle last takes it.
+        let live: Vec<_> = self.0.registry.lock().values().filter_map(Weak::upgrade).collect();
+        let held = live.iter().filter(|handle| handle.obsolete.load(Ordering::Acquire));
+        held.fold((0, 0), |(files, bytes), handle| (files + 1, bytes + handle.meta.bytes))
+    }
+
     /// Tables that are open.
     pub fn open_tables(&self) -> usize {
         let list = self.0.open_list.lock();

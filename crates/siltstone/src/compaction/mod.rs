@@ -11,9 +11,11 @@
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
+//! | [`deadline`] | deletes with a date, whatever the strategy |
 //! | [`conformance`] | the suite that any policy can be run through |
 
 pub mod conformance;
+pub mod deadline;
 pub mod granularity;
 pub mod layout;
 pub mod movement;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::layout::Shape;
 use super::plan::{Place, hides_nothing};
@@ -49,7 +49,7 @@ pub enum Trigger {
     /// A file has stayed in its level for long. Value: the longest stay, in seconds; the tree's last level is left alone.
     FileStaleness {
         /// How long, as "90s", "15m", "12h" or "30d".
-        #[serde(deserialize_with = "age")]
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
         age: Duration,
     },
 }
@@ -64,26 +64,6 @@ const fn half() -> f64 {
 
 const fn two_hundred() -> u32 {
     200
-}
-
-fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_age(&text).ok_or_else(|| {
-        serde::de::Error::custom(format!("{text:?} is no time; write \"90s\", \"15m\", \"12h\" or \"30d\""))
-    })
-}
-
-fn parse_age(text: &str) -> Option<Duration> {
-    let unit = text.chars().last()?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return None,
-    };
-    let n: u64 = text.strip_suffix(unit)?.parse().ok()?;
-    Some(Duration::from_secs(n.checked_mul(seconds)?)).filter(|age| !age.is_zero())
 }
 
 /// What a trigger measured.

@@ -22,6 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::deletes::HeldSeqs;
 use super::pace::Pace;
 use super::read::{Tree, View};
 use super::stats::Counters;
@@ -63,7 +64,7 @@ pub(crate) struct Core {
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
-    pub(crate) snapshots: Mutex<BTreeMap<SeqNo, u32>>,
+    pub(crate) snapshots: Mutex<HeldSeqs>,
     pub(crate) health: Health,
 
     /// The log; none in a store opened read-only.
@@ -152,6 +153,11 @@ impl Core {
 
     pub(crate) fn visible_seq(&self) -> SeqNo {
         SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Wall time, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.wall_ns() / 1_000_000
     }
 
     /// The sequence numbers that snapshots hold, ascending.

@@ -7,6 +7,7 @@
 pub mod background;
 mod checkpoint;
 mod core;
+mod deletes;
 mod env;
 mod ingest;
 mod open;
@@ -36,6 +37,7 @@ use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
 use crate::version::{FileMeta, KeyspaceId};
 
+pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
 pub use env::{Cancel, Env};
 pub use range::Range;
 pub use snapshot::Snapshot;
@@ -422,6 +424,11 @@ impl Keyspace {
             memtable_bytes: view.memtable.table.bytes(),
             immutables: to_u64(view.immutables.len()),
         }
+    }
+
+    /// Where its deletes stand: the oldest tombstone, what it waits for, when it will be gone.
+    pub fn delete_stats(&self) -> DeleteStats {
+        self.core().delete_stats(&self.keyspace)
     }
 
     /// Its statistics.

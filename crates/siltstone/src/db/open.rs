@@ -25,7 +25,7 @@ use crate::compaction::CompactionPolicy;
 use crate::compaction::strategy::Strategy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
-use crate::key::{SeqNo, Trailer};
+use crate::key::{Kind, SeqNo, Trailer};
 use crate::memtable::ArenaPool;
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
@@ -194,6 +194,7 @@ fn assemble(
             nonce: rng.next_u64(),
             // Two or three segments are mapped at a time: where memory is short they are short too.
             segment_bytes: options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10)),
+            clock: Arc::clone(&env.clock),
         };
         let (writer, shared) = LogWriter::open(config, &history)?;
         (Some(writer), Some(shared))
@@ -219,7 +220,7 @@ fn assemble(
             log_rolled: false,
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
-        snapshots: Mutex::new(BTreeMap::new()),
+        snapshots: Mutex::default(),
         health: Health::default(),
         log: shared,
         visible: AtomicU64::new(last_seq.0),
@@ -315,7 +316,7 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn apply(&mut self, first: SeqNo, records: wal::RecordIter<'_>) -> Result<()> {
-        let segment = records.end().segment;
+        let (segment, began_ms) = (records.end().segment, records.began_ms());
         for (record, seq) in records.zip(first.0..) {
             self.last_seq = self.last_seq.max(SeqNo(seq));
             // Of a keyspace that was dropped, or in an SST already.
@@ -330,6 +331,9 @@ impl Replay<'_> {
                 self.immutable_bytes += active.set_aside(self.arenas);
             }
             active.slot.note_segment(segment);
+            if record.kind == Kind::Delete {
+                active.slot.note_delete(|| began_ms);
+            }
             active.writer.insert(record.key, Trailer::new(SeqNo(seq), record.kind), record.value);
             self.counters.replayed_records.add(1);
         }
@@ -484,7 +488,7 @@ impl Core {
             cache_used_bytes: cache.used_bytes + cache.charged_bytes,
             open_tables: to_u64(self.tables.open_tables()),
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
-            snapshots: self.snapshots.lock().values().map(|count| u64::from(*count)).sum(),
+            snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
             keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace)).collect(),
             ..self.counters.read()

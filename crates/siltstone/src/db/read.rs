@@ -35,11 +35,14 @@ pub(crate) struct MemSlot {
     pub(crate) table: Arc<Memtable>,
     /// The log segment of its first record; `u64::MAX` while it has none (or has unlogged ones only).
     first_segment: AtomicU64,
+    /// The wall time of its first delete, in milliseconds, or one before it; `u64::MAX` while it has none.
+    first_delete_ms: AtomicU64,
 }
 
 impl MemSlot {
     pub(crate) fn new(table: Arc<Memtable>) -> Arc<MemSlot> {
-        Arc::new(MemSlot { table, first_segment: AtomicU64::new(u64::MAX) })
+        let none = || AtomicU64::new(u64::MAX);
+        Arc::new(MemSlot { table, first_segment: none(), first_delete_ms: none() })
     }
 
     /// The log segment that must be kept for it.
@@ -48,6 +51,21 @@ impl MemSlot {
             u64::MAX => None,
             segment => Some(SegmentId(segment)),
         }
+    }
+
+    /// When its first delete was written, in milliseconds of wall time.
+    pub(crate) fn first_delete_ms(&self) -> Option<u64> {
+        Some(self.first_delete_ms.load(Ordering::Acquire)).filter(|ms| *ms != u64::MAX)
+    }
+
+    /// Notes a delete; `now_ms` is asked for the first one only. Says whether it is the first.
+    #[inline]
+    pub(crate) fn note_delete(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        let first = self.first_delete_ms.load(Ordering::Relaxed) == u64::MAX;
+        if first {
+            self.first_delete_ms.store(now_ms(), Ordering::Release);
+        }
+        first
     }
 
     #[inline]
@@ -222,7 +240,7 @@ impl Core {
     /// The wall time, in milliseconds, if reads of the keyspace are counted by file.
     #[inline]
     pub(crate) fn counted_ms(&self, keyspace: &KeyspaceCore) -> Option<u64> {
-        keyspace.counts_reads.load(Ordering::Relaxed).then(|| self.clock.wall_ns() / 1_000_000)
+        keyspace.counts_reads.load(Ordering::Relaxed).then(|| self.now_ms())
     }
 
     /// The values of `keys`, all from one moment.

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
 use crate::cache::sst_path;
+use crate::compaction::deadline::Urgency;
 use crate::compaction::plan::{Action, Plan};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
@@ -172,12 +173,13 @@ impl Core {
             return LaneStep::IdleFor(wait);
         }
         if state.active.is_none() {
+            self.set_overdue_aside();
             state.active = self.next_flush();
         }
         let Some(active) = &mut state.active else {
             // What had failed need not be done any more.
             self.health.set_trouble(Trouble::Flush, None);
-            return LaneStep::Idle;
+            return self.flush_idle();
         };
         let began = self.clock.mono_ns();
         let new_id = || self.new_sst_id();
@@ -225,9 +227,9 @@ impl Core {
             .min_by_key(|(_, slot)| slot.table.min_seq())?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let options = self.table_options(keyspace, LevelId(0));
-        let now_ms = self.clock.wall_ns() / 1_000_000;
+        let first_delete_ms = slot.first_delete_ms().unwrap_or_else(|| self.now_ms());
         Some(ActiveFlush {
-            job: FlushJob::new(&slot.table, self.snapshot_seqs(), &version, options, now_ms),
+            job: FlushJob::new(&slot.table, self.snapshot_seqs(), &version, options, first_delete_ms),
             keyspace: Arc::clone(keyspace),
             slot,
             id: self.new_job_id(),
@@ -378,7 +380,7 @@ impl Core {
                 Ok(None) => {
                     // What had failed need not be done any more.
                     self.health.set_trouble(Trouble::Compaction, None);
-                    return LaneStep::Idle;
+                    return self.compaction_idle();
                 }
                 Ok(Some(Chosen::Applied)) => Ok(()),
                 Ok(Some(Chosen::Merge(active))) => {
@@ -498,7 +500,7 @@ impl Core {
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.clock.wall_ns() / 1_000_000);
+            .at(self.now_ms());
         let mut ended = Vec::new();
         let mut chosen = None;
         for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {
@@ -526,7 +528,12 @@ impl Core {
         if chosen.is_some() {
             return Ok(chosen);
         }
-        Ok(planner::plan(&*keyspace.policy, &view)?.map(|plan| (plan, None)))
+        let overdue = |urgency| keyspace.deadline()?.plan(&*keyspace.policy, &view, urgency);
+        if let Some(plan) = overdue(Urgency::Urgent) {
+            return Ok(Some((plan, None)));
+        }
+        let plan = planner::plan(&*keyspace.policy, &view)?.or_else(|| overdue(Urgency::Due));
+        Ok(plan.map(|plan| (plan, None)))
     }
 
     fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {
@@ -539,7 +546,7 @@ impl Core {
         });
         if plan.action != Action::Merge {
             let added = match plan.action {
-                Action::Move => plan.moved(self.clock.wall_ns() / 1_000_000),
+                Action::Move => plan.moved(self.now_ms()),
                 _ => Vec::new(),
             };
             let moved = to_u64(added.len());
@@ -608,6 +615,13 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether a running compaction has this file.
+    pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
+        let compactions = self.compaction.lock();
+        let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.any(|running| running.plan.files().any(|input| input.id == file))
     }
 
     fn unregister(&self, running: &Arc<Running>) {
