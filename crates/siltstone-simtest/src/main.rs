@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use siltstone_simtest::counters::Counters;
 use siltstone_simtest::pool::Report;
-use siltstone_simtest::tiers::{Budget, crash, damage, deadline, faults, kill9, swarm, zoo};
+use siltstone_simtest::tiers::{Budget, crash, damage, deadline, faults, kill9, space, swarm, zoo};
 
 /// Tests Siltstone in a simulated world. Every failure prints the command that shows it again.
 #[derive(Parser)]
@@ -93,6 +93,17 @@ enum Cmd {
         common: Common,
         /// How many worlds.
         #[arg(long, default_value_t = 1000)]
+        worlds: u64,
+        /// Only the world with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// A budget for the space that merges take for a time.
+    Space {
+        #[command(flatten)]
+        common: Common,
+        /// How many worlds.
+        #[arg(long, default_value_t = 500)]
         worlds: u64,
         /// Only the world with this number.
         #[arg(long)]
@@ -213,6 +224,10 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
             Some(n) => deadline::run_only(budget, n),
             None => deadline::run(budget, worlds),
         }),
+        Cmd::Space { common, worlds, only } => single(&common, |budget| match only {
+            Some(n) => space::run_only(budget, n),
+            None => space::run(budget, worlds),
+        }),
         Cmd::Kill9 { common, kills } => single(&common, |budget| kill9::run(budget, kills)),
         Cmd::Zoo { common, each, only } => single(&common, |budget| zoo::run(budget, Duration::from_secs(each), only)),
         Cmd::Kill9Child { folder, starts } => {
@@ -251,6 +266,7 @@ fn all(common: &Common, size: Size, with_kill9: bool) -> anyhow::Result<bool> {
         damage::run_truncations(&budget),
         faults::run(&budget, None),
         deadline::run(&budget, 500 * times),
+        space::run(&budget, 500 * times),
     ];
     if with_kill9 {
         reports.push(kill9::run(&budget, 150 * times));

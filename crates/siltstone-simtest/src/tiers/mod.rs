@@ -5,6 +5,7 @@ pub mod damage;
 pub mod deadline;
 pub mod faults;
 pub mod kill9;
+pub mod space;
 pub mod swarm;
 pub mod zoo;
 

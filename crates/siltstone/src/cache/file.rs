@@ -232,7 +232,9 @@ impl TableHandle {
 
     /// Says that the file left the tree: it is deleted when the last user drops its handle.
     pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        if !self.obsolete.swap(true, Ordering::AcqRel) {
+            self.cache.purge.obsolete_bytes.fetch_add(self.meta.bytes, Ordering::AcqRel);
+        }
     }
 
     fn open_file(&self, options: OpenOptions, ctx: IoCtx) -> Result<Arc<dyn ReadableFile>> {
@@ -289,7 +291,7 @@ impl Drop for TableHandle {
         self.open.store(None);
         self.cache.forget_dead();
         if self.obsolete.load(Ordering::Acquire) {
-            self.cache.purge.push(id);
+            self.cache.purge.push(id, self.meta.bytes);
         }
     }
 }
@@ -361,7 +363,10 @@ impl std::fmt::Debug for TableHandle {
 /// Numbers of SSTs that nobody uses any more.
 #[derive(Default)]
 pub struct PurgeQueue {
-    ids: Mutex<Vec<SstId>>,
+    /// The files that nobody reads any more, with their bytes.
+    files: Mutex<Vec<(SstId, u64)>>,
+    /// Bytes of all files that left the tree and are not deleted, those included that somebody still reads.
+    obsolete_bytes: AtomicU64,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
@@ -371,27 +376,37 @@ impl PurgeQueue {
         *self.wake.lock() = Some(Arc::new(wake));
     }
 
-    /// Adds a number.
-    pub fn push(&self, id: SstId) {
-        self.ids.lock().push(id);
+    /// Adds a file.
+    fn push(&self, id: SstId, bytes: u64) {
+        self.files.lock().push((id, bytes));
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {
             wake();
         }
     }
 
-    /// Takes all numbers.
-    pub fn take(&self) -> Vec<SstId> {
-        std::mem::take(&mut self.ids.lock())
+    /// Takes all files, to be deleted now; say [`deleted`](Self::deleted) of each.
+    pub fn take(&self) -> Vec<(SstId, u64)> {
+        std::mem::take(&mut self.files.lock())
     }
 
-    /// How many numbers wait.
+    /// A file of so many bytes was deleted.
+    pub fn deleted(&self, bytes: u64) {
+        self.obsolete_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// How many files wait.
     pub fn len(&self) -> u64 {
-        to_u64(self.ids.lock().len())
+        to_u64(self.files.lock().len())
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.ids.lock().is_empty()
+        self.files.lock().is_empty()
+    }
+
+    /// Bytes of all files that left the tree and are not deleted yet, those included that somebody still reads.
+    pub fn obsolete_bytes(&self) -> u64 {
+        self.obsolete_bytes.load(Ordering::Acquire)
     }
 }

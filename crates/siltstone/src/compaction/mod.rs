@@ -12,6 +12,7 @@
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`deadline`] | deletes with a date, whatever the strategy |
+//! | [`space`] | how much a merge takes for a time, and smaller merges |
 //! | [`conformance`] | the suite that any policy can be run through |
 
 pub mod conformance;
@@ -22,6 +23,7 @@ pub mod movement;
 pub mod plan;
 pub mod planner;
 pub mod record;
+pub mod space;
 pub mod strategy;
 pub mod trigger;
 pub mod view;

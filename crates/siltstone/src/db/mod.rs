@@ -15,6 +15,7 @@ mod pace;
 mod range;
 mod read;
 mod snapshot;
+mod space;
 mod stats;
 mod verify;
 mod work;

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
+use super::space::FIRST_TRUST_PERCENT;
 use crate::cache::sst_path;
 use crate::compaction::deadline::Urgency;
 use crate::compaction::plan::{Action, Plan};
@@ -66,12 +67,16 @@ pub(crate) struct Compactions {
     manual: Vec<Arc<Manual>>,
     /// The keyspace that was served last: the next pick begins behind it.
     last_served: KeyspaceId,
+    /// How far estimates of what merges write are trusted, in percent beyond [`FIRST_TRUST_PERCENT`].
+    distrust_percent: u64,
 }
 
 /// A compaction that has been chosen and has not taken effect yet.
 struct Running {
     keyspace: KeyspaceId,
     plan: Arc<Plan>,
+    /// Bytes that it may take for a time; 0 without a budget.
+    reserved: u64,
     /// Runs that will be gone from L0 when it ends.
     runs_of_l0: u64,
     /// Thousandths of its input that are merged.
@@ -357,9 +362,14 @@ impl Core {
             // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
-        for id in self.tables.purge_queue().take() {
+        for (id, bytes) in self.tables.purge_queue().take() {
             let _ = self.fs.remove_file(&sst_path(&self.dir, id), ctx);
+            self.tables.purge_queue().deleted(bytes);
             removed = true;
+        }
+        if removed && self.options.extra_space_bytes > 0 {
+            // A merge may have waited for the space.
+            self.wake_compactions();
         }
         removed
     }
@@ -437,6 +447,12 @@ impl Core {
         let step =
             active.job.step(&self.job_cx(&new_id, self.options.direct.compactions, ctx), step_bytes(&active.keyspace));
         self.counters.compaction_ns.add(self.clock.mono_ns().saturating_sub(began));
+        let (written, reserved) = (active.job.bytes_written(), active.running.reserved);
+        if reserved > 0 && written > reserved {
+            self.compaction.lock().distrust_percent += 25;
+            let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
         match step? {
             Step::Done(outcome) => Ok(Some(outcome)),
             Step::More(bytes) => {
@@ -457,11 +473,11 @@ impl Core {
         let turn = keyspaces.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
         let turn = turn.chain(keyspaces.range(..=after));
         for (id, keyspace) in turn {
-            let Some((plan, manual)) = self.plan_for(&mut compactions, keyspace)? else {
+            let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
                 continue;
             };
             compactions.last_served = *id;
-            let running = Arc::new(Running::new(*id, plan, manual));
+            let running = Arc::new(Running::new(*id, plan, reserved, manual));
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -482,11 +498,7 @@ impl Core {
     }
 
     /// What the planner wants next in `keyspace`: a user's request first.
-    fn plan_for(
-        &self,
-        compactions: &mut Compactions,
-        keyspace: &Arc<KeyspaceCore>,
-    ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
+    fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Option<Next>> {
         let running: Vec<Arc<Plan>> =
             compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.plan)).collect();
         let no_cursors = Vec::new();
@@ -525,15 +537,19 @@ impl Core {
             compactions.manual.retain(|manual| !ended.iter().any(|done| Arc::ptr_eq(done, manual)));
             self.notify();
         }
-        if chosen.is_some() {
-            return Ok(chosen);
-        }
         let overdue = |urgency| keyspace.deadline()?.plan(&*keyspace.policy, &view, urgency);
-        if let Some(plan) = overdue(Urgency::Urgent) {
-            return Ok(Some((plan, None)));
-        }
-        let plan = planner::plan(&*keyspace.policy, &view)?.or_else(|| overdue(Urgency::Due));
-        Ok(plan.map(|plan| (plan, None)))
+        let (plan, manual) = match chosen {
+            Some((plan, manual)) => (Some(plan), manual),
+            None => match overdue(Urgency::Urgent) {
+                Some(plan) => (Some(plan), None),
+                None => (planner::plan(&*keyspace.policy, &view)?.or_else(|| overdue(Urgency::Due)), None),
+            },
+        };
+        let Some(plan) = plan else { return Ok(None) };
+        let reserved = compactions.running.iter().map(|running| running.reserved).sum();
+        let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
+        let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
+        Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
     }
 
     fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {
@@ -726,6 +742,14 @@ impl Core {
     }
 }
 
+/// What is to be done next in a keyspace.
+struct Next {
+    plan: Plan,
+    /// Bytes that it may take for a time; 0 without a budget.
+    reserved: u64,
+    manual: Option<Arc<Manual>>,
+}
+
 /// What became of a plan.
 enum Chosen {
     Applied,
@@ -733,10 +757,11 @@ enum Chosen {
 }
 
 impl Running {
-    fn new(keyspace: KeyspaceId, plan: Plan, manual: Option<Arc<Manual>>) -> Running {
+    fn new(keyspace: KeyspaceId, plan: Plan, reserved: u64, manual: Option<Arc<Manual>>) -> Running {
         let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
         let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
-        Running { keyspace, plan: Arc::new(plan), runs_of_l0: to_u64(runs_of_l0), progress: AtomicU64::new(0), manual }
+        let (plan, runs_of_l0) = (Arc::new(plan), to_u64(runs_of_l0));
+        Running { keyspace, plan, reserved, runs_of_l0, progress: AtomicU64::new(0), manual }
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]

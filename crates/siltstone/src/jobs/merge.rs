@@ -105,6 +105,11 @@ impl MergeJob {
         if self.input_raw_bytes == 0 { 0.0 } else { (self.consumed as f64 / self.input_raw_bytes as f64).min(1.0) }
     }
 
+    /// Bytes written so far, about.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.outputs.bytes()
+    }
+
     /// The numbers of the files that it has created.
     pub(crate) fn ids(&self) -> &[SstId] {
         self.outputs.ids()

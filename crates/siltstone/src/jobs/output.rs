@@ -86,6 +86,11 @@ impl Outputs {
         Ok(std::mem::take(&mut self.files))
     }
 
+    /// Bytes of all files so far, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.files.iter().map(|file| file.bytes).sum::<u64>() + self.file_bytes()
+    }
+
     /// The numbers given to files so far.
     pub(crate) fn ids(&self) -> &[SstId] {
         &self.ids

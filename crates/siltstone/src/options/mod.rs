@@ -34,6 +34,10 @@ pub struct Options {
     pub compaction_nice: u8,
     /// Bandwidth of flushes and merges together, in bytes a second. Default 0: unlimited.
     pub rate_limit_bytes_per_s: u64,
+    /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
+    /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
+    /// Iterators that are held open keep replaced files, which count. Default 0: no limit.
+    pub extra_space_bytes: u64,
     /// The log.
     pub log: LogOptions,
     /// Direct I/O.
@@ -146,6 +150,7 @@ impl Default for Options {
             compaction_threads: 2,
             compaction_nice: 10,
             rate_limit_bytes_per_s: 0,
+            extra_space_bytes: 0,
             log: LogOptions::default(),
             direct: DirectOptions::default(),
             recovery: Recovery::Strict,
