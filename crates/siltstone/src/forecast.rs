@@ -12,7 +12,7 @@
 //! together how large the set of keys is from which the writes were drawn, if each is drawn alike. Sources of error, the largest first:
 //!
 //! - writes that favour some keys: more versions hide each other in the hot part than is assumed, fewer elsewhere;
-//! - keys whose heads (16 bytes behind the common prefix) are not spread evenly between the borders of a file;
+//! - keys that are not spread evenly between the borders of a file;
 //! - compression that differs by level, and records that differ in size;
 //! - several snapshots: they are taken for one, the oldest;
 //! - ties between files decided otherwise because a size is a little off.
@@ -64,18 +64,28 @@ impl Forecast {
     }
 }
 
-/// What `policy` would do to the tree of `view`, with as many jobs at once as there are `lanes`. Jobs that run are finished first.
+/// What the planner does not know and a dry run needs.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Circumstances {
+    /// How many jobs run at once, at least 1.
+    pub lanes: usize,
+    /// The keyspace's share of the store's sequence numbers, above 0, at most 1: 1 if it is the only one. None if nobody knows; it is
+    /// estimated then.
+    pub own_writes: Option<f64>,
+}
+
+/// What `policy` would do to the tree of `view`. Jobs that run are finished first.
 ///
 /// # Errors
 /// `InvalidArgument`, with the law, if the policy returns an illegal plan.
-pub fn forecast(policy: &dyn CompactionPolicy, view: &LsmView<'_>, lanes: usize) -> Result<Forecast> {
-    let mut run = DryRun::new(view);
+pub fn forecast(policy: &dyn CompactionPolicy, view: &LsmView<'_>, circumstances: Circumstances) -> Result<Forecast> {
+    let mut run = DryRun::new(view, circumstances.own_writes);
     for plan in view.running() {
         run.start(plan)?;
     }
     let mut jobs = 0;
     loop {
-        while run.active.len() < lanes.max(1) {
+        while run.active.len() < circumstances.lanes.max(1) {
             let running: Vec<Arc<Plan>> = run.active.iter().map(|job| Arc::clone(&job.plan)).collect();
             let now = view.over(&run.version, &running, &run.cursors);
             let Some(plan) = plan(policy, &now)? else { break };
@@ -125,7 +135,7 @@ impl Active {
 }
 
 impl DryRun {
-    fn new(view: &LsmView<'_>) -> DryRun {
+    fn new(view: &LsmView<'_>, own_writes: Option<f64>) -> DryRun {
         let version = view.version.clone();
         let live_bytes = version.bytes();
         let forecast = Forecast {
@@ -139,7 +149,7 @@ impl DryRun {
             settled: false,
             end: Version::empty(),
         };
-        let estimate = Estimate::new(&version, view.oldest_snapshot, view.now_ms);
+        let estimate = Estimate::new(&version, view.oldest_snapshot, view.now_ms, own_writes);
         let cursors = view.cursors.to_vec();
         let (active, start_bytes, now_ms) = (Vec::new(), live_bytes, view.now_ms);
         DryRun { version, active, cursors, estimate, start_bytes, live_bytes, now_ms, forecast }

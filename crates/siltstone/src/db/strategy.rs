@@ -22,7 +22,7 @@ use super::stats::LevelStats;
 use crate::compaction::{CompactionPolicy, LsmView, Sizes, Strategy};
 use crate::error::{Error, Result};
 use crate::event::Event;
-use crate::forecast::{Forecast, forecast};
+use crate::forecast::{Circumstances, Forecast, forecast};
 use crate::num::{to_f64, to_usize};
 use crate::options::KeyspaceOptions;
 use crate::schedule::constraint::run_limits;
@@ -33,8 +33,10 @@ pub(crate) struct Steering {
     /// The option: the name of a preset, or the text of a strategy file.
     pub(crate) strategy: String,
     pub(crate) policy: Arc<dyn CompactionPolicy>,
-    /// What takes over if this one panics; none for the default.
+    /// What takes over if this one panics; without it, the default does.
     previous: Option<(String, Arc<dyn CompactionPolicy>)>,
+    /// The default has taken over: nothing comes after it.
+    is_last: bool,
     /// Where the switch began; none if there was none since the store was opened.
     departure: Option<Departure>,
 }
@@ -51,23 +53,20 @@ impl Steering {
     /// The strategy that the option says.
     pub(crate) fn new(strategy: &str) -> Result<Steering> {
         let policy = Arc::new(Strategy::resolve(strategy)?);
-        Ok(Steering { strategy: strategy.to_owned(), policy, previous: None, departure: None })
+        Ok(Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None })
     }
 
     /// What takes over when this one has panicked; none if this is the last resort.
     fn fallback(&self) -> Option<Steering> {
-        let (strategy, policy) = match &self.previous {
-            Some((strategy, policy)) => (strategy.clone(), Arc::clone(policy)),
+        let (strategy, policy, is_last) = match &self.previous {
+            Some((strategy, policy)) => (strategy.clone(), Arc::clone(policy), false),
+            None if self.is_last => return None,
             None => {
-                let default = KeyspaceOptions::default().strategy;
-                if self.strategy == default {
-                    return None;
-                }
-                let policy = Arc::new(Strategy::resolve(&default).ok()?);
-                (default, policy as Arc<dyn CompactionPolicy>)
+                let default = Steering::new(&KeyspaceOptions::default().strategy).ok()?;
+                (default.strategy, default.policy, true)
             }
         };
-        Some(Steering { strategy, policy, previous: None, departure: None })
+        Some(Steering { strategy, policy, previous: None, is_last, departure: None })
     }
 }
 
@@ -296,8 +295,14 @@ impl Core {
             .with_cursors(&cursors)
             .with_oldest_snapshot(self.snapshots.lock().keys().next().copied())
             .at(self.clock.wall_ns() / 1_000_000);
-        let lanes = to_usize(u64::from(self.options.compaction_threads));
-        catch_unwind(AssertUnwindSafe(|| forecast(policy, &view, lanes))).unwrap_or_else(|panic| {
+        let keyspaces = self.keyspaces.load();
+        let is_empty = |other: &KeyspaceCore| other.view.load().tree.version.run_count() == 0;
+        let alone = keyspaces.values().all(|other| other.id == keyspace.id || is_empty(other));
+        let circumstances = Circumstances {
+            lanes: to_usize(u64::from(self.options.compaction_threads)),
+            own_writes: alone.then_some(1.0),
+        };
+        catch_unwind(AssertUnwindSafe(|| forecast(policy, &view, circumstances))).unwrap_or_else(|panic| {
             Err(Error::invalid(format!("policy {} panicked: {}", policy.name(), words(&*panic))))
         })
     }
@@ -314,3 +319,6 @@ impl Core {
         Duration::try_from_secs_f64(merging.max(limited)).ok()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,10 +3,10 @@
 //! # Shared keys
 //!
 //! Let the writes of the keyspace be draws from `U` keys, each alike. After `w` writes about `U (1 - e^(-w/U))` different keys have been
-//! written. The run with the most entries gives both sides: its entries, and the writes that it has taken in, which are the
-//! sequence numbers that it spans, less what of that span is still in other runs. That gives `U`. (Keyspaces share the sequence:
-//! of the numbers in a span only some are ours. The run whose entries fill its span best tells how many, since no run has more
-//! entries than it took in writes.) If nothing was ever written twice, `U` is infinite and no keys are shared.
+//! written. The runs with the most entries give both sides: their entries, and the writes that they have taken in, which are the
+//! sequence numbers that a run spans, less what of that span is still in other runs. That gives `U`. (Keyspaces share the sequence:
+//! of the numbers in a span only some are ours. If the caller does not know how many, the run whose entries fill its span best tells,
+//! since no run has more entries than it took in writes.) If nothing was ever written twice, `U` is infinite and no keys are shared.
 //!
 //! A merge is cut at the borders of its inputs. Between two borders each input holds entries in proportion to the width, and `U` is spread
 //! as the entries of that largest run are. `n` entries hit a given key with probability `n/u`, so the union of several inputs is
@@ -23,7 +23,7 @@ use bytes::Bytes;
 use crate::compaction::Plan;
 use crate::jobs::cut::OutputCut;
 use crate::key::SeqNo;
-use crate::num::to_f64;
+use crate::num::{to_f64, to_u64};
 use crate::version::{FileMeta, Run, SstId, Version};
 
 /// How often a file's end is asked for while it fills.
@@ -64,40 +64,85 @@ fn width(from: u128, to: u128) -> f64 {
     (to - from) as f64 + 1.0
 }
 
-/// Keys as numbers: the 16 bytes behind the prefix that all keys of the tree share.
+/// Keys as numbers, in the same order: the bytes behind the prefix that all keys of the tree share are digits, and each place has the
+/// digits that its bytes suggest. Counting "09", "10" as neighbours is what spreads decimal keys evenly.
 struct Heads {
     prefix: Bytes,
+    /// By place behind the prefix, the bytes that may stand there, ascending.
+    digits: Vec<Vec<u8>>,
 }
 
 impl Heads {
     fn new(version: &Version) -> Heads {
-        let first = version.files().map(|(_, _, file)| &file.smallest).min();
-        let last = version.files().map(|(_, _, file)| &file.largest).max();
-        let prefix = match (first, last) {
-            (Some(first), Some(last)) => {
-                let common = first.iter().zip(last.iter()).take_while(|(a, b)| a == b).count();
-                first.slice(..common)
-            }
-            _ => Bytes::new(),
+        let keys = || version.files().flat_map(|(_, _, file)| [&file.smallest, &file.largest]);
+        let (Some(first), Some(last)) = (keys().min(), keys().max()) else {
+            return Heads { prefix: Bytes::new(), digits: Vec::new() };
         };
-        Heads { prefix }
+        let common = first.iter().zip(last.iter()).take_while(|(a, b)| a == b).count();
+        let mut digits = Vec::new();
+        let mut numbers = 1u128;
+        for place in common.. {
+            let mut seen = [false; 256];
+            keys().filter_map(|key| key.get(place)).for_each(|byte| seen[usize::from(*byte)] = true);
+            let bytes = suggested(&seen);
+            // Enough to tell keys apart, or no key is longer.
+            let Some(more) = numbers.checked_mul(to_u128(bytes.len())).filter(|_| !bytes.is_empty()) else { break };
+            numbers = more;
+            digits.push(bytes);
+        }
+        Heads { prefix: first.slice(..common), digits }
     }
 
+    /// A short key counts as filled up with the smallest digits.
     fn position(&self, key: &[u8]) -> u128 {
         let rest = key.get(self.prefix.len()..).unwrap_or_default();
-        let mut head = [0; 16];
-        let len = rest.len().min(16);
-        head[..len].copy_from_slice(&rest[..len]);
-        u128::from_be_bytes(head)
+        (0..).zip(&self.digits).fold(0, |position, (place, bytes): (usize, _)| {
+            let digit = rest.get(place).map_or(0, |byte| bytes.partition_point(|other| other < byte));
+            position * to_u128(bytes.len()) + to_u128(digit.min(bytes.len() - 1))
+        })
     }
 
-    fn key(&self, position: u128) -> Bytes {
-        [&self.prefix[..], &position.to_be_bytes()].concat().into()
+    fn key(&self, mut position: u128) -> Bytes {
+        let mut key = vec![0; self.digits.len()];
+        for (byte, bytes) in key.iter_mut().zip(&self.digits).rev() {
+            let radix = to_u128(bytes.len());
+            *byte = bytes[usize::try_from(position % radix).unwrap_or(0)];
+            position /= radix;
+        }
+        [&self.prefix[..], &key].concat().into()
     }
 }
 
+/// The bytes that may stand where those of `seen` were found: a digit suggests all digits, a letter all letters of its case (those
+/// up to `f` where there are digits and no others), a byte that is no printable ASCII suggests every byte.
+fn suggested(seen: &[bool; 256]) -> Vec<u8> {
+    let any = |bytes: std::ops::RangeInclusive<u8>| bytes.into_iter().any(|byte| seen[usize::from(byte)]);
+    let all = any(0..=0x1f) || any(0x7f..=0xff);
+    let digits = any(b'0'..=b'9');
+    let letter = |byte: u8, first: u8| {
+        let hex = digits && !any(first + 6..=first + 25);
+        any(first..=first + 25) && (first..=if hex { first + 5 } else { first + 25 }).contains(&byte)
+    };
+    let suggested = |byte: &u8| {
+        all || seen[usize::from(*byte)]
+            || (digits && byte.is_ascii_digit())
+            || letter(*byte, b'a')
+            || letter(*byte, b'A')
+    };
+    (0..=u8::MAX).filter(suggested).collect()
+}
+
+fn to_u128(n: usize) -> u128 {
+    u128::from(to_u64(n))
+}
+
 impl Estimate {
-    pub(super) fn new(version: &Version, oldest_snapshot: Option<SeqNo>, now_ms: u64) -> Estimate {
+    pub(super) fn new(
+        version: &Version,
+        oldest_snapshot: Option<SeqNo>,
+        now_ms: u64,
+        own_writes: Option<f64>,
+    ) -> Estimate {
         let heads = Heads::new(version);
         let largest = version.runs().map(|(_, run)| run).max_by_key(|run| (entries(run), run.order));
         let spread = |file: &Arc<FileMeta>| Spread {
@@ -106,7 +151,7 @@ impl Estimate {
             entries: to_f64(file.entries),
         };
         let reference = largest.map_or_else(Vec::new, |run| run.files.iter().map(spread).collect());
-        let fill = largest.map_or(0.0, |run| fill(version, run));
+        let fill = largest.map_or(0.0, |run| fill(version, run, own_writes));
         let next_id = version.files().map(|(_, _, file)| file.id.0 + 1).max().unwrap_or(1);
         Estimate { heads, reference, fill, oldest_snapshot, now_ms, next_id }
     }
@@ -234,33 +279,36 @@ fn span(run: &Run) -> Option<(f64, f64)> {
 }
 
 /// Which share of all keys the largest run holds; 0 if keys seem to be written once.
-fn fill(version: &Version, largest: &Run) -> f64 {
+fn fill(version: &Version, largest: &Run, own_writes: Option<f64>) -> f64 {
     let runs = || version.runs().map(|(_, run)| run);
-    // Of the numbers in a span, at most this share is another keyspace's.
-    let ours = runs().filter_map(|run| span(run).map(|(first, last)| to_f64(entries(run)) / (last - first)));
-    let ours = ours.fold(0.0, f64::max);
-    let Some((first, last)) = span(largest).filter(|_| ours > 0.0) else {
-        return 0.0;
-    };
-    // Of other runs, the part whose numbers lie within: those writes are not in the largest run.
-    let within = |run: &Run| {
-        let (from, to) = span(run)?;
-        Some(to_f64(entries(run)) * ((to.min(last) - from.max(first)).max(0.0) / (to - from)))
-    };
-    let elsewhere: f64 = runs().filter(|run| !std::ptr::eq(*run, largest)).filter_map(within).sum();
-    let found = to_f64(entries(largest));
-    let writes = (ours * (last - first) - elsewhere).max(found);
+    let filled = |run: &Run| span(run).map(|(first, last)| to_f64(entries(run)) / (last - first));
+    let ours = own_writes.unwrap_or_else(|| runs().filter_map(filled).fold(0.0, f64::max));
+    let (mut found, mut taken) = (0.0, Vec::new());
+    // Runs of about the same size count together: one alone may be too small to hold much that was written twice.
+    for run in runs().filter(|run| entries(run) * 2 >= entries(largest)) {
+        let Some((first, last)) = span(run).filter(|_| ours > 0.0) else { continue };
+        // Of other runs, the part whose numbers lie within: those writes are not in this run.
+        let within = |other: &Run| {
+            let (from, to) = span(other)?;
+            Some(to_f64(entries(other)) * ((to.min(last) - from.max(first)).max(0.0) / (to - from)))
+        };
+        let elsewhere: f64 = runs().filter(|other| !std::ptr::eq(*other, run)).filter_map(within).sum();
+        let entries = to_f64(entries(run));
+        found += entries;
+        taken.push((ours * (last - first) - elsewhere).max(entries));
+    }
+    let writes: f64 = taken.iter().sum();
     if found >= writes * NO_OVERWRITES {
         return 0.0;
     }
-    // found / writes = (1 - e^-x) / x with x = writes / U, which falls as x grows.
-    let distinct = |x: f64| -(-x).exp_m1() / x;
-    let (mut low, mut high) = (1e-6f64, 1e6f64);
+    // The more keys there are, the more of the writes find one of their own.
+    let distinct = |keys: f64| taken.iter().map(|writes| -keys * (-writes / keys).exp_m1()).sum::<f64>();
+    let (mut low, mut high) = (1.0f64, writes * 1e6);
     for _ in 0..80 {
         let middle = (low * high).sqrt();
-        if distinct(middle) > found / writes { low = middle } else { high = middle }
+        if distinct(middle) < found { low = middle } else { high = middle }
     }
-    -(-low).exp_m1()
+    (to_f64(entries(largest)) / high).min(1.0)
 }
 
 /// What a merge writes between two positions.
