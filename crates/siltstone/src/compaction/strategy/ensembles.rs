@@ -20,6 +20,7 @@ use crate::compaction::layout::Layout;
 use crate::compaction::movement::Movement;
 use crate::compaction::trigger::Trigger;
 use crate::compaction::view::{LsmView, Sizes};
+use crate::num::to_u64;
 use crate::version::{LevelId, Version, text};
 
 /// Values for parameters without a default, by name, in TOML: those that make an option complete are tried.
@@ -91,18 +92,28 @@ pub fn count_ensembles() -> Ensembles {
         .chain(one_or_two(&movements).map(|list| list.into_iter().copied().collect()))
         .collect();
     let is_about_runs = |trigger: &&(String, Trigger)| matches!(trigger.1, Trigger::SortedRuns { .. });
+    let base = super::PRESETS.first().and_then(|preset| Strategy::parse(preset.text).ok()).expect("presets are valid");
+    let ensemble = |layout: &Layout, rules| Strategy { layout: layout.clone(), rules, ..base.clone() };
     for (_, layout) in &layouts {
-        let (tiered, leveled) = kinds_of_levels(layout);
-        let mut above: Vec<Vec<Rule>> = Vec::new();
+        let (tiered, leveled) = kinds_of_levels(&ensemble(layout, Vec::new()));
+        // A rule that is refused by itself is refused in company, too: no need to try all its company.
+        let is_refused = |rule: &Rule| matches!(ensemble(layout, vec![rule.clone()]).validate(), Err((Some(0), _)));
+        let (mut above, mut below): (Vec<Vec<Rule>>, Vec<Vec<Rule>>) = (Vec::new(), Vec::new());
+        let (mut above_total, mut below_total) = (0, 0);
         for (_, trigger) in triggers.iter().filter(is_about_runs).filter(|_| tiered) {
-            above.extend(granularities.iter().map(|(_, how)| vec![rule(&Levels::Tiered, trigger, how, &[])]));
+            above_total += granularities.len();
+            let rules = granularities.iter().map(|(_, how)| rule(&Levels::Tiered, trigger, how, &[]));
+            above.extend(rules.filter(|rule| !is_refused(rule)).map(|rule| vec![rule]));
         }
-        let mut below: Vec<Vec<Rule>> = Vec::new();
-        for list in one_or_two(&triggers).filter(|_| leveled) {
-            for (_, how) in &granularities {
-                for movement in &movement_lists {
-                    below.push(list.iter().map(|trigger| rule(&Levels::Leveled, trigger, how, movement)).collect());
-                }
+        for (_, how) in granularities.iter().filter(|_| leveled) {
+            for movement in &movement_lists {
+                let single = |(name, trigger): &(String, Trigger)| {
+                    let rule = rule(&Levels::Leveled, trigger, how, movement);
+                    (!is_refused(&rule)).then(|| (name.clone(), rule))
+                };
+                let allowed: Vec<(String, Rule)> = triggers.iter().filter_map(single).collect();
+                below_total += triggers.len() * triggers.len();
+                below.extend(one_or_two(&allowed).map(|rules| rules.into_iter().cloned().collect()));
             }
         }
         // A layout without such levels has no rule for them.
@@ -112,30 +123,20 @@ pub fn count_ensembles() -> Ensembles {
         if !leveled {
             below.push(Vec::new());
         }
-        for above in &above {
-            for below in &below {
-                let rules = above.iter().chain(below).cloned().collect();
-                match ensemble(layout, rules).validate() {
-                    Ok(()) => count.valid += 1,
-                    Err(_) => count.refused += 1,
-                }
-            }
-        }
+        let valid = above.iter().flat_map(|above| below.iter().map(move |below| (above, below)));
+        let valid = valid.map(|(above, below)| ensemble(layout, above.iter().chain(below).cloned().collect()));
+        let valid = to_u64(valid.filter(|strategy| strategy.validate().is_ok()).count());
+        count.valid += valid;
+        count.refused += to_u64(above_total.max(1) * below_total.max(1)) - valid;
     }
     count
 }
 
-fn ensemble(layout: &Layout, rules: Vec<Rule>) -> Strategy {
-    let any = super::PRESETS.first().and_then(|preset| Strategy::parse(preset.text).ok()).expect("presets are valid");
-    Strategy { layout: layout.clone(), rules, ..any }
-}
-
 /// Whether a tree under this layout has tiered levels, and leveled ones.
-fn kinds_of_levels(layout: &Layout) -> (bool, bool) {
+fn kinds_of_levels(policy: &Strategy) -> (bool, bool) {
     let deep = text::parse("L0 5:a-z:1K\nL1 4:a-z:1K\nL2 3:a-z:1K\nL3 2:a-z:1K\nL4 1:a-z:1K\n");
     let version = deep.unwrap_or_else(|_| Version::empty());
     let view = LsmView::new(&version, Sizes { memtable_bytes: 1000, file_bytes: 1000, size_ratio: 0, level1_bytes: 0 });
-    let policy = ensemble(layout, Vec::new());
     let limits: Vec<u32> = view.levels().map(|level: LevelId| policy.run_limit(&view, level)).collect();
     (limits.iter().any(|runs| *runs > 1), limits.contains(&1))
 }
