@@ -13,6 +13,7 @@ mod put;
 mod scan;
 mod stats;
 mod strategies;
+mod strategy;
 mod verify;
 
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ pub(crate) enum Command {
     Compact(compact::Compact),
     /// List the compaction strategies
     Strategies(strategies::Strategies),
+    /// Show, change or try out the strategy of a store
+    Strategy(strategy::Strategy),
     /// Run db_bench's basic workloads
     Bench(bench::Bench),
     /// Compare compaction strategies on your data
@@ -71,6 +74,7 @@ impl Command {
             Command::Checkpoint(command) => command.run(),
             Command::Compact(command) => command.run(interrupt),
             Command::Strategies(command) => command.run(),
+            Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
         }

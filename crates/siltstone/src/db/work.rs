@@ -21,6 +21,7 @@ use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
 use super::space::FIRST_TRUST_PERCENT;
 use crate::cache::sst_path;
+use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
 use crate::compaction::plan::{Action, Plan};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
@@ -386,7 +387,7 @@ impl Core {
             return LaneStep::IdleFor(wait);
         }
         let ended = match &mut state.active {
-            None => match self.next_compaction() {
+            None => match self.choose() {
                 Ok(None) => {
                     // What had failed need not be done any more.
                     self.health.set_trouble(Trouble::Compaction, None);
@@ -464,6 +465,13 @@ impl Core {
         }
     }
 
+    /// What to do next, and the events of the choice.
+    fn choose(&self) -> Result<Option<Chosen>> {
+        let chosen = self.next_compaction();
+        self.tell_untold();
+        chosen
+    }
+
     /// Asks the planner of each keyspace in turn; a plan that needs no merge is applied at once.
     fn next_compaction(&self) -> Result<Option<Chosen>> {
         let mut compactions = self.compaction.lock();
@@ -497,8 +505,18 @@ impl Core {
         Ok(None)
     }
 
-    /// What the planner wants next in `keyspace`: a user's request first.
+    /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
     fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Option<Next>> {
+        keyspace.ask(|policy| self.plan_by(policy, compactions, keyspace))?
+    }
+
+    /// What the planner wants next in `keyspace` by `policy`: a user's request first.
+    fn plan_by(
+        &self,
+        policy: &dyn CompactionPolicy,
+        compactions: &mut Compactions,
+        keyspace: &Arc<KeyspaceCore>,
+    ) -> Result<Option<Next>> {
         let running: Vec<Arc<Plan>> =
             compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.plan)).collect();
         let no_cursors = Vec::new();
@@ -506,7 +524,7 @@ impl Core {
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
-        let counters = keyspace.policy.counts_reads().then(|| tree.reads());
+        let counters = policy.counts_reads().then(|| tree.reads());
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
             .with_cursors(&cursors)
@@ -521,7 +539,7 @@ impl Core {
                 ended.push(Arc::clone(manual));
                 continue;
             }
-            match planner::plan_manual(&*keyspace.policy, &view, &manual.request)? {
+            match planner::plan_manual(policy, &view, &manual.request)? {
                 ManualStep::Run(plan) => {
                     chosen = Some((*plan, Some(Arc::clone(manual))));
                     break;
@@ -537,12 +555,12 @@ impl Core {
             compactions.manual.retain(|manual| !ended.iter().any(|done| Arc::ptr_eq(done, manual)));
             self.notify();
         }
-        let overdue = |urgency| keyspace.deadline()?.plan(&*keyspace.policy, &view, urgency);
+        let overdue = |urgency| keyspace.deadline()?.plan(policy, &view, urgency);
         let (plan, manual) = match chosen {
             Some((plan, manual)) => (Some(plan), manual),
             None => match overdue(Urgency::Urgent) {
                 Some(plan) => (Some(plan), None),
-                None => (planner::plan(&*keyspace.policy, &view)?.or_else(|| overdue(Urgency::Due)), None),
+                None => (planner::plan(policy, &view)?.or_else(|| overdue(Urgency::Due)), None),
             },
         };
         let Some(plan) = plan else { return Ok(None) };
@@ -638,6 +656,14 @@ impl Core {
         let compactions = self.compaction.lock();
         let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
         running.any(|running| running.plan.files().any(|input| input.id == file))
+    }
+
+    /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
+    pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
+        let compactions = self.compaction.lock();
+        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        let cursors = compactions.cursors.get(&keyspace).cloned().unwrap_or_default();
+        (running.map(|running| Arc::clone(&running.plan)).collect(), cursors)
     }
 
     fn unregister(&self, running: &Arc<Running>) {

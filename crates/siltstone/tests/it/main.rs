@@ -5,3 +5,4 @@
 mod compaction;
 mod db;
 mod golden;
+mod switch;
