@@ -9,6 +9,7 @@
 //! | [`view`] | what a policy may see |
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`targets`] | how much each level should hold |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`conformance`] | the suite that any policy can be run through |
@@ -21,6 +22,7 @@ pub mod plan;
 pub mod planner;
 pub mod record;
 pub mod strategy;
+pub mod targets;
 pub mod trigger;
 pub mod view;
 
