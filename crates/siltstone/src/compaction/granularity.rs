@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::layout::Shape;
 use super::plan::{Place, PlanInput};
 use super::view::LsmView;
+use crate::num::to_u64;
 use crate::version::{FileMeta, LevelId, Run, RunOrder};
 
 /// How much moves at once.
@@ -36,6 +37,8 @@ pub enum Granularity {
         count: Option<u32>,
         /// Files of at most so many bytes together, one at least.
         bytes: Option<u64>,
+        /// For movement `max-ratio-window`: the files and what they overlap stay below as many full files together.
+        window_files: Option<u32>,
     },
 }
 
@@ -136,6 +139,28 @@ pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
     Some(Draft { inputs, output: Place { level, run: oldest.order } })
 }
 
+/// Runs of L0 merged within L0 while the way down is blocked (RocksDB): from the newest on, as many idle ones as join while the bytes
+/// for each run that goes away do not grow, and at most `max_bytes`. None if those are fewer than `min_runs`.
+pub fn within_l0(view: &LsmView<'_>, min_runs: usize, max_bytes: u64) -> Option<Draft> {
+    let runs = &view.level(LevelId(0)).runs;
+    let mut bytes = 0u64;
+    let mut per_run_gone = u64::MAX;
+    let joins = |(n, run): (usize, &Run)| {
+        bytes = bytes.saturating_add(run.bytes());
+        let per_run = if n == 0 { u64::MAX } else { bytes / to_u64(n) };
+        let joins = !view.any_busy(&run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
+        per_run_gone = per_run;
+        joins
+    };
+    let len = runs.iter().enumerate().map(joins).take_while(|joins| *joins).count();
+    if len < min_runs.max(2) {
+        return None;
+    }
+    let inputs: Vec<PlanInput> = runs[..len].iter().map(|run| whole(LevelId(0), run)).collect();
+    let output = inputs.first()?.place();
+    Some(Draft { inputs, output })
+}
+
 /// Everything into the oldest run of the tree.
 pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
     let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
@@ -187,7 +212,7 @@ pub struct Pick<'a> {
 pub fn neighbours<'a>(pick: Pick<'a>, granularity: &Granularity) -> &'a [Arc<FileMeta>] {
     let rest = &pick.run.files[pick.at..];
     let len = match granularity {
-        Granularity::Files { count, bytes } => {
+        Granularity::Files { count, bytes, .. } => {
             let mut taken = 0u64;
             let fits = rest.iter().take_while(|file| {
                 taken = taken.saturating_add(file.bytes);
@@ -211,7 +236,7 @@ pub fn files_down(
     expand_bytes: u64,
 ) -> Draft {
     let seed = vec![PlanInput { level, run, files: files.to_vec() }];
-    let draft = down(shape, closure(shape, level, seed), level.parent(), false);
+    let draft = down(shape, closure(shape, level, seed), shape.next_level(level), false);
     let met =
         |draft: &Draft| draft.inputs.iter().filter(|input| input.level != level).flat_map(|input| &input.files).count();
     if expand_bytes == 0 || met(&draft) == 0 {
@@ -226,7 +251,7 @@ pub fn files_down(
     if wider.is_empty() {
         return draft;
     }
-    let wider = down(shape, closure(shape, level, wider), level.parent(), false);
+    let wider = down(shape, closure(shape, level, wider), shape.next_level(level), false);
     let same_output = met(&wider) == met(&draft) && wider.output == draft.output;
     if same_output && wider.bytes() > draft.bytes() && wider.bytes() < expand_bytes { wider } else { draft }
 }

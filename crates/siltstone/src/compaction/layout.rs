@@ -14,8 +14,8 @@
 
 use serde::Deserialize;
 
-use super::view::{LsmView, MAX_LEVELS};
-use crate::num::to_f64;
+use super::targets::Targets;
+use super::view::LsmView;
 use crate::version::LevelId;
 
 /// How many sorted runs each level may hold.
@@ -46,25 +46,13 @@ const fn four() -> u32 {
     4
 }
 
-/// A layout and the sizes that it works on: what the other primitives ask about levels.
-#[derive(Clone, Copy, Debug)]
-pub struct Shape<'a> {
-    /// The tree.
-    pub view: &'a LsmView<'a>,
-    /// The layout.
-    pub layout: &'a Layout,
-    /// The capacity ratio of neighbouring levels, at least 2.
-    pub ratio: u32,
-    /// Capacity of L1 in memtables, if the strategy says it.
-    pub level1_memtables: Option<f64>,
-}
-
-impl Shape<'_> {
-    /// How many runs the level may hold; at least 1.
-    pub fn run_limit(&self, level: LevelId) -> u32 {
-        match self.layout {
+impl Layout {
+    /// How many runs the level may hold; at least 1. `ratios` are the capacity ratios from each level to the next.
+    pub(super) fn run_limit(&self, view: &LsmView<'_>, ratios: &[u32], level: LevelId) -> u32 {
+        let ratio = ratios.get(level.index()).copied().unwrap_or(2);
+        match self {
             Layout::Leveling {} => 1,
-            Layout::Tiering {} => self.ratio,
+            Layout::Tiering {} => ratio,
             Layout::OneLeveling { l0_runs } => {
                 if level.0 == 0 {
                     *l0_runs
@@ -74,14 +62,34 @@ impl Shape<'_> {
             }
             // While there is only L0, the first leveled level is the one that its runs will go to.
             Layout::LLeveling {} => {
-                if level >= self.view.last_level().max(LevelId(1)) {
+                if level >= view.last_level().max(LevelId(1)) {
                     1
                 } else {
-                    self.ratio
+                    ratio
                 }
             }
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
         }
+    }
+}
+
+/// A layout and the sizes that it works on: what the other primitives ask about levels.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape<'a> {
+    /// The tree.
+    pub view: &'a LsmView<'a>,
+    /// The layout.
+    pub layout: &'a Layout,
+    /// The capacity ratio of neighbouring levels, at least 2.
+    pub ratio: u32,
+    /// How much each level should hold.
+    pub targets: Targets,
+}
+
+impl Shape<'_> {
+    /// How many runs the level may hold; at least 1.
+    pub fn run_limit(&self, level: LevelId) -> u32 {
+        self.layout.run_limit(self.view, &self.targets.ratios, level)
     }
 
     /// Whether the level is limited to one run.
@@ -89,26 +97,13 @@ impl Shape<'_> {
         self.run_limit(level) == 1
     }
 
+    /// Where the level is compacted to: the next one, and from L0 the base, which dynamic targets put deeper.
+    pub fn next_level(&self, level: LevelId) -> LevelId {
+        if level.0 == 0 { self.targets.base } else { level.parent() }
+    }
+
     /// Bytes that the level should hold at most. The deepest possible level has no limit.
     pub fn capacity_bytes(&self, level: LevelId) -> f64 {
-        if level.0 + 1 >= MAX_LEVELS {
-            return f64::INFINITY;
-        }
-        let memtable = to_f64(self.view.sizes.memtable_bytes.max(1));
-        let ratio = f64::from(self.ratio);
-        let l0_runs = match self.run_limit(LevelId(0)) {
-            1 => ratio,
-            runs => f64::from(runs),
-        };
-        if level.0 == 0 {
-            return l0_runs * memtable;
-        }
-        let level1 = match (self.view.sizes.level1_bytes, self.level1_memtables) {
-            (0, Some(memtables)) => memtables * memtable,
-            (0, None) if matches!(self.layout, Layout::OneLeveling { .. }) => l0_runs * memtable,
-            (0, None) => ratio * l0_runs * memtable,
-            (bytes, _) => to_f64(bytes),
-        };
-        level1 * ratio.powi(i32::from(level.0) - 1)
+        self.targets.bytes.get(level.index()).copied().unwrap_or(f64::INFINITY)
     }
 }

@@ -9,6 +9,7 @@
 //! | [`view`] | what a policy may see |
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`targets`] | how much each level should hold |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`deadline`] | deletes with a date, whatever the strategy |
@@ -25,6 +26,7 @@ pub mod planner;
 pub mod record;
 pub mod space;
 pub mod strategy;
+pub mod targets;
 pub mod trigger;
 pub mod view;
 

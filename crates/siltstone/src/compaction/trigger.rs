@@ -52,6 +52,34 @@ pub enum Trigger {
         #[serde(deserialize_with = "crate::options::age::deserialize")]
         age: Duration,
     },
+    /// A file holds a tombstone that should have gone further down by now. Each level above the last has a share of `ttl`, larger by the size
+    /// ratio from level to level, and the shares are worked out anew as the tree gets deeper; a file has expired in a level when its
+    /// oldest tombstone is older than the shares down to that level together (Lethe; Sarkar et al. 2020). So none grows older than
+    /// `ttl` and the time that its compactions take. Value: the largest age divided by what is allowed. In the last level, and where
+    /// nothing older is below, the file is rewritten in place once all snapshots see its tombstones.
+    TombstoneTtl {
+        /// How old a tombstone may get, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "age")]
+        ttl: Duration,
+    },
+    /// Point lookups ask a file in vain (LevelDB's seek compaction). Value: the lookups that found nothing in a file, divided by its
+    /// budget; the tree's last level is left alone. Comes after everything that is about sizes, however large the value is.
+    ReadAmplification {
+        /// One read in vain is allowed for so many bytes of the file. Default 16384, at least 1.
+        #[serde(default = "sixteen_kib")]
+        bytes_per_read: u64,
+        /// At least so many are allowed. Default 100, at least 1.
+        #[serde(default = "hundred")]
+        min_reads: u64,
+    },
+}
+
+const fn sixteen_kib() -> u64 {
+    16 << 10
+}
+
+const fn hundred() -> u64 {
+    100
 }
 
 const fn one() -> f64 {
@@ -96,6 +124,8 @@ impl Trigger {
             Trigger::SpaceAmplification { .. } => "space-amplification",
             Trigger::TombstoneDensity { .. } => "tombstone-density",
             Trigger::FileStaleness { .. } => "file-staleness",
+            Trigger::TombstoneTtl { .. } => "tombstone-ttl",
+            Trigger::ReadAmplification { .. } => "read-amplification",
         }
     }
 
@@ -106,7 +136,34 @@ impl Trigger {
 
     /// Whether single files make it fire, so that only those may be taken.
     pub fn wants_files(&self) -> bool {
-        matches!(self, Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. })
+        matches!(
+            self,
+            Trigger::TombstoneDensity { .. }
+                | Trigger::FileStaleness { .. }
+                | Trigger::TombstoneTtl { .. }
+                | Trigger::ReadAmplification { .. }
+        )
+    }
+
+    /// Whether it is about tombstones, so that a file may be rewritten where it is to be rid of them.
+    pub fn wants_tombstones_gone(&self) -> bool {
+        matches!(self, Trigger::TombstoneDensity { .. } | Trigger::TombstoneTtl { .. })
+    }
+
+    /// How urgent what it measured in a level is, for [`Priority::HighestScore`](super::strategy::Priority): the measure's score but for
+    ///
+    /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
+    /// - tombstones that have expired, which go before all sizes, the shallowest level first;
+    /// - reads in vain, which come after all sizes (LevelDB).
+    pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
+        match self {
+            Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
+                shape.targets.urgency(shape.view, level, measure.score())
+            }
+            Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
+            Trigger::ReadAmplification { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            _ => measure.score(),
+        }
     }
 
     /// Measures a level; none where the trigger has nothing to measure.
@@ -144,6 +201,19 @@ impl Trigger {
                 let value = to_f64(view.now_ms.saturating_sub(entered)) / 1000.0;
                 Some(Measure { value, threshold: age.as_secs_f64() })
             }
+            Trigger::TombstoneTtl { ttl } => {
+                let allowed_ms = allowed_age_ms(shape, *ttl, level);
+                let oldest = self.wanted(shape, level).filter_map(|file| file.oldest_tombstone_ms).min()?;
+                Some(Measure { value: to_f64(view.now_ms.saturating_sub(oldest)) / allowed_ms, threshold: 1.0 })
+            }
+            Trigger::ReadAmplification { bytes_per_read, min_reads } => {
+                let used = |file: &FileMeta| {
+                    let budget = read_budget(file, *bytes_per_read, *min_reads);
+                    to_f64(view.reads_of(file.id).empty_reads) / to_f64(budget)
+                };
+                let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
+                Some(Measure { value, threshold: 1.0 })
+            }
         }
     }
 
@@ -160,12 +230,19 @@ impl Trigger {
         let view = shape.view;
         match self {
             Trigger::TombstoneDensity { share } => {
-                !view.is_busy(file.id)
-                    && density(file) >= *share
-                    && match rewrites_in_place(shape, place, file) {
-                        true => view.visible_to_all_snapshots(file),
-                        false => place.level < view.last_level(),
-                    }
+                !view.is_busy(file.id) && density(file) >= *share && frees_something(shape, place, file)
+            }
+            Trigger::TombstoneTtl { ttl } => {
+                let age = file.oldest_tombstone_ms.map_or(0, |oldest| view.now_ms.saturating_sub(oldest));
+                file.tombstones > 0
+                    && !view.is_busy(file.id)
+                    && to_f64(age) > allowed_age_ms(shape, *ttl, place.level)
+                    && frees_something(shape, place, file)
+            }
+            Trigger::ReadAmplification { bytes_per_read, min_reads } => {
+                place.level < view.last_level()
+                    && view.reads_of(file.id).empty_reads >= read_budget(file, *bytes_per_read, *min_reads)
+                    && !view.is_busy(file.id)
             }
             Trigger::FileStaleness { age } => {
                 let stay = u128::from(view.now_ms.saturating_sub(file.entered_level_ms));
@@ -179,6 +256,31 @@ impl Trigger {
 /// Tombstones per entry.
 pub fn density(file: &FileMeta) -> f64 {
     to_f64(file.tombstones) / to_f64(file.entries.max(1))
+}
+
+/// How old a tombstone may be in `level`, in milliseconds. With n levels above the last one and ratio T, level j has the share
+/// `ttl T^j (T - 1) / (T^n - 1)`, so the shares down to level i come to `ttl (T^(i+1) - 1) / (T^n - 1)`, and all of them to `ttl`.
+pub fn allowed_age_ms(shape: &Shape<'_>, ttl: Duration, level: LevelId) -> f64 {
+    let ttl_ms = ttl.as_secs_f64() * 1000.0;
+    let above_last = shape.view.last_level().0;
+    if level.0 + 1 >= above_last {
+        return ttl_ms;
+    }
+    let power = |levels: u8| f64::from(shape.ratio).powi(i32::from(levels)) - 1.0;
+    ttl_ms * power(level.0 + 1) / power(above_last)
+}
+
+/// How many lookups may ask a file in vain.
+fn read_budget(file: &FileMeta, bytes_per_read: u64, min_reads: u64) -> u64 {
+    (file.bytes / bytes_per_read.max(1)).max(min_reads).max(1)
+}
+
+/// Whether compacting `file` for its tombstones gets it nearer to being rid of them.
+fn frees_something(shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
+    match rewrites_in_place(shape, place, file) {
+        true => shape.view.visible_to_all_snapshots(file),
+        false => place.level < shape.view.last_level(),
+    }
 }
 
 /// Whether the tombstones of `file` can be dropped by rewriting it where it is: nothing older is below.

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use super::super::CompactionPolicy;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
-use super::super::movement::{Movement, scores};
+use super::super::movement::{self, Choice, Movement};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
+use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
@@ -65,7 +66,12 @@ impl CompactionPolicy for Strategy {
         for firing in self.firings(&shape) {
             match self.attempt(&shape, &firing, &held) {
                 Attempt::Plan(plan) => return Some(*plan),
-                Attempt::Blocked(files) => held.extend(files),
+                Attempt::Blocked(files) => {
+                    if let Some(plan) = self.instead_within_l0(&shape, &firing, &held) {
+                        return Some(plan);
+                    }
+                    held.extend(files);
+                }
                 Attempt::Nothing => {}
             }
         }
@@ -75,11 +81,18 @@ impl CompactionPolicy for Strategy {
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
         let shape = self.shape(view);
         let limit = shape.run_limit(level);
-        let own = self.rules.iter().find_map(|rule| match rule.trigger {
-            Trigger::SortedRuns { runs } if limit > 1 && applies(rule, &shape, level) => runs,
+        let own = self.rules.iter().filter_map(|rule| match rule.trigger {
+            Trigger::SortedRuns { runs } if limit > 1 && applies(rule, &shape, level) => Some(runs.unwrap_or(limit)),
             _ => None,
         });
-        own.unwrap_or(limit)
+        own.min().unwrap_or(limit)
+    }
+
+    fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
+        // The levels between L0 and the base hold nothing.
+        let base = self.shape(view).targets.base;
+        let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
+        levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
     }
 
     fn counts_reads(&self) -> bool {
@@ -108,7 +121,8 @@ fn applies(rule: &Rule, shape: &Shape<'_>, level: LevelId) -> bool {
 impl Strategy {
     fn shape<'a>(&'a self, view: &'a LsmView<'a>) -> Shape<'a> {
         let ratio = if view.sizes.size_ratio == 0 { self.size_ratio } else { view.sizes.size_ratio };
-        Shape { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables }
+        let basis = Basis { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables };
+        Shape { view, layout: &self.layout, ratio: basis.ratio, targets: self.level_targets.targets(&basis) }
     }
 
     /// Everything that fires, the most important first.
@@ -124,7 +138,7 @@ impl Strategy {
                     rule: Some((n, rule)),
                     level,
                     measure,
-                    score: measure.score(),
+                    score: rule.trigger.urgency(shape, level, measure),
                 }));
             }
         }
@@ -139,11 +153,14 @@ impl Strategy {
         let score = |a: &Firing<'_>, b: &Firing<'_>| b.score.total_cmp(&a.score);
         let rule = |a: &Firing<'_>, b: &Firing<'_>| a.position().cmp(&b.position());
         let level = |a: &Firing<'_>, b: &Firing<'_>| a.level.cmp(&b.level);
+        let firing: BTreeSet<LevelId> = firings.iter().map(|firing| firing.level).collect();
+        let crowded = |a: &Firing<'_>| firing.contains(&shape.next_level(a.level));
         firings.sort_by(|a, b| match self.priority {
             Priority::HighestScore => score(a, b).then(rule(a, b)).then(level(a, b)),
             Priority::RuleOrder => rule(a, b).then(score(a, b)).then(level(a, b)),
             Priority::ShallowestFirst => level(a, b).then(rule(a, b)),
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
+            Priority::RoomBelow => crowded(a).cmp(&crowded(b)).then(level(a, b)).then(rule(a, b)),
         });
         firings
     }
@@ -160,10 +177,10 @@ impl Strategy {
             }
             _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
             Granularity::Level {} => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), true))
+                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
             }
             Granularity::SortedRuns { pick: RunPick::All, .. } => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), false))
+                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
             Granularity::SortedRuns { pick: RunPick::SimilarSize, percent, min_runs } => {
                 let min_runs = min_runs.map_or(2, |n| to_usize(n.into()));
@@ -211,22 +228,46 @@ impl Strategy {
         }
     }
 
+    /// A merge within L0, if the strategy has them, when a running job is in the way of what `firing` wanted of L0.
+    fn instead_within_l0(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+        let intra = self.intra_l0.as_ref()?;
+        let view = shape.view;
+        let due = shape.run_limit(LevelId(0)).saturating_add(intra.extra_runs);
+        let runs = view.level(LevelId(0)).runs.len();
+        if firing.level.0 > 0 || firing.rule.is_none() || to_u64(runs) < u64::from(due) {
+            return None;
+        }
+        let max_bytes = match self.cut(view).grandparent_bytes {
+            0 => u64::MAX,
+            bytes => bytes,
+        };
+        let draft = granularity::within_l0(view, to_usize(intra.min_runs.into()), max_bytes)?;
+        let mut plan = self.finish(shape, firing, draft);
+        plan.record.trigger = "blocked below L0, sorted-runs".to_owned();
+        (plan.record.value, plan.record.threshold) = (to_f64(to_u64(runs)), f64::from(due));
+        is_free(view, &plan, held).then_some(plan)
+    }
+
     /// The best file, by the rule's movement, from which a legal plan can be made.
     fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &BTreeSet<SstId>) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let picks = candidates(shape, rule, level);
         let files: Vec<&FileMeta> = picks.iter().map(|pick| &*pick.run.files[pick.at]).collect();
+        let choice = Choice { shape, level, seed: self.seed, window_bytes: self.window_bytes(view, rule) };
         let scores: Vec<Vec<f64>> =
-            rule.movement.iter().map(|movement| scores(*movement, view, level, &files)).collect();
-        let ranked = rank(&scores, files.len(), self.tie_break);
+            rule.movement.iter().map(|movement| movement::scores(*movement, &choice, &files)).collect();
+        let ranked = self.rank(rule, &choice, &scores, &files);
         let mut blocked: Option<Vec<SstId>> = None;
         for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
             let pick = picks[*best];
-            let taken = granularity::neighbours(pick, &rule.granularity);
+            let taken = match rule.movement.contains(&Movement::MaxRatioWindow) {
+                true => movement::window::files(&choice, pick.run, pick.at),
+                false => granularity::neighbours(pick, &rule.granularity),
+            };
             let own = Place { level, run: pick.run.order };
-            let in_place = matches!(rule.trigger, Trigger::TombstoneDensity { .. })
-                && rewrites_in_place(shape, own, &pick.run.files[pick.at]);
+            let in_place =
+                rule.trigger.wants_tombstones_gone() && rewrites_in_place(shape, own, &pick.run.files[pick.at]);
             let draft = if in_place {
                 let file = Arc::clone(&pick.run.files[pick.at]);
                 Draft { inputs: vec![PlanInput { level, run: own.run, files: vec![file] }], output: own }
@@ -249,6 +290,46 @@ impl Strategy {
             return Attempt::Plan(Box::new(plan));
         }
         blocked.map_or(Attempt::Nothing, Attempt::Blocked)
+    }
+
+    /// The bytes that a window of files may come to.
+    fn window_bytes(&self, view: &LsmView<'_>, rule: &Rule) -> u64 {
+        match rule.granularity {
+            Granularity::Files { window_files: Some(files), .. } => view.sizes.file_bytes.saturating_mul(files.into()),
+            _ => 0,
+        }
+    }
+
+    /// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order. `scores` are those of the rule's movement.
+    fn rank(&self, rule: &Rule, choice: &Choice<'_>, scores: &[Vec<f64>], files: &[&FileMeta]) -> Vec<usize> {
+        let finer: Vec<_> =
+            rule.movement.iter().map(|movement| movement::finer_scores(*movement, choice, files)).collect();
+        let mut columns: Vec<&[f64]> = Vec::new();
+        for (scores, finer) in scores.iter().zip(&finer) {
+            columns.push(scores);
+            columns.extend(finer.as_deref());
+        }
+        let last = match self.tie_break {
+            TieBreak::LeftMost | TieBreak::RightMost => Vec::new(),
+            TieBreak::Seeded => movement::dice(self.seed, files),
+            TieBreak::LargestSuccessor => {
+                files.iter().map(|file| -movement::refined::successor_ratio(choice, file)).collect()
+            }
+        };
+        if !last.is_empty() {
+            columns.push(&last);
+        }
+        let compare = |a: &usize, b: &usize| {
+            let by_score = columns.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
+            by_score.unwrap_or_else(|| if self.tie_break == TieBreak::RightMost { b.cmp(a) } else { a.cmp(b) })
+        };
+        let len = files.len();
+        let mut ranked: Vec<usize> = (0..len).collect();
+        if len > MAX_TRIED {
+            ranked.select_nth_unstable_by(MAX_TRIED, compare);
+        }
+        ranked[..len.min(MAX_TRIED)].sort_by(compare);
+        ranked
     }
 }
 
@@ -274,23 +355,6 @@ fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a
         picks.sort_by(|a, b| file(a).smallest.cmp(&file(b).smallest).then(file(a).id.cmp(&file(b).id)));
     }
     picks
-}
-
-/// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order.
-fn rank(scores: &[Vec<f64>], len: usize, tie_break: TieBreak) -> Vec<usize> {
-    let compare = |a: &usize, b: &usize| {
-        let by_score = scores.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
-        by_score.unwrap_or_else(|| match tie_break {
-            TieBreak::LeftMost => a.cmp(b),
-            TieBreak::RightMost => b.cmp(a),
-        })
-    };
-    let mut ranked: Vec<usize> = (0..len).collect();
-    if len > MAX_TRIED {
-        ranked.select_nth_unstable_by(MAX_TRIED, compare);
-    }
-    ranked[..len.min(MAX_TRIED)].sort_by(compare);
-    ranked
 }
 
 /// The record's candidates: the chosen first, then the best of the others.

@@ -2,9 +2,11 @@
 
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
+use super::super::movement::Movement;
+use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
-use super::{Levels, Rule, Strategy};
+use super::{Levels, Rule, Strategy, TieBreak};
 
 impl Strategy {
     /// What TOML cannot express. The rule concerned, counted from 0, and the problem.
@@ -28,6 +30,7 @@ impl Strategy {
             }
             Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
+        self.validate_beside()?;
         for (n, rule) in self.rules.iter().enumerate() {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
         }
@@ -43,6 +46,47 @@ impl Strategy {
             }
             None => Ok(()),
         }
+    }
+
+    /// What stands beside the primitives.
+    fn validate_beside(&self) -> std::result::Result<(), (Option<usize>, String)> {
+        let refuse = |what: &str| Err((None, what.to_owned()));
+        match &self.level_targets {
+            LevelTargets::Dynamic { levels } if !(2..=MAX_LEVELS).contains(levels) => {
+                return refuse("level_targets: levels: from 2 to 32");
+            }
+            LevelTargets::Dynamic { .. }
+                if !matches!(self.layout, Layout::Leveling {} | Layout::OneLeveling { .. }) =>
+            {
+                return refuse("level_targets: dynamic takes layout leveling or one-leveling");
+            }
+            LevelTargets::DoublyExponential { exponent } if !(1.0..=2.0).contains(exponent) => {
+                return refuse("level_targets: exponent: from 1 to 2");
+            }
+            LevelTargets::Table { memtables }
+                if memtables.is_empty() || !memtables.iter().all(|n| *n > 0.0 && n.is_finite()) =>
+            {
+                return refuse("level_targets: memtables: at least one entry, each above 0");
+            }
+            LevelTargets::Table { .. } if self.level1_memtables.is_some() => {
+                return refuse("level_targets: the table holds L1 already; level1_memtables goes with the other kinds");
+            }
+            _ => {}
+        }
+        let throws_dice = self.tie_break == TieBreak::Seeded
+            || self.rules.iter().any(|rule| rule.movement.contains(&Movement::Random));
+        if self.seed != 0 && !throws_dice {
+            return refuse("seed: belongs to movement random and tie_break seeded");
+        }
+        if let Some(intra) = &self.intra_l0 {
+            if intra.min_runs < 2 {
+                return refuse("intra_l0: min_runs: at least 2");
+            }
+            if !self.may_be_tiered(0) {
+                return refuse("intra_l0: this layout limits L0 to one run, which is merged there anyway");
+            }
+        }
+        Ok(())
     }
 
     fn validate_rule(&self, rule: &Rule) -> std::result::Result<(), String> {
@@ -63,7 +107,10 @@ impl Strategy {
             Trigger::TombstoneDensity { share } if !(*share > 0.0 && *share <= 1.0) => {
                 Some("tombstone-density: share is above 0 and at most 1")
             }
-            Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. } if !picks_files => {
+            Trigger::ReadAmplification { bytes_per_read, min_reads } if *bytes_per_read == 0 || *min_reads == 0 => {
+                Some("read-amplification: bytes_per_read and min_reads are at least 1")
+            }
+            trigger if trigger.wants_files() && !picks_files => {
                 Some("this trigger is about single files: it takes granularity file or files")
             }
             _ => None,
@@ -78,7 +125,20 @@ impl Strategy {
                     false => "a movement chooses among files; granularity level and sorted-runs take none".to_owned(),
                 });
             }
-            Granularity::Files { count: None, bytes: None } | Granularity::Files { count: Some(0), .. } => {
+            Granularity::Files { count, bytes, window_files: Some(files) } => {
+                let alone = count.is_none() && bytes.is_none();
+                if !alone || *files < 2 || rule.movement != [Movement::MaxRatioWindow] {
+                    return Err("granularity files: window_files (at least 2) goes with movement = [\"max-ratio-window\"] alone, \
+                         without count and bytes"
+                        .to_owned());
+                }
+            }
+            _ if rule.movement.contains(&Movement::MaxRatioWindow) => {
+                return Err(
+                    "movement max-ratio-window takes granularity = { kind = \"files\", window_files = 16 }".to_owned()
+                );
+            }
+            Granularity::Files { count: None, bytes: None, .. } | Granularity::Files { count: Some(0), .. } => {
                 return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
             }
             Granularity::SortedRuns { pick: RunPick::All, percent, min_runs }
