@@ -59,7 +59,7 @@ pub enum Trigger {
     /// nothing older is below, the file is rewritten in place once all snapshots see its tombstones.
     TombstoneTtl {
         /// How old a tombstone may get, as "90s", "15m", "12h" or "30d".
-        #[serde(deserialize_with = "age")]
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
         ttl: Duration,
     },
     /// Point lookups ask a file in vain (LevelDB's seek compaction). Value: the lookups that found nothing in a file, divided by its
