@@ -216,9 +216,10 @@ impl TableHandle {
         self.reads.last_read_ms.fetch_max(now_ms, Ordering::Relaxed);
     }
 
-    /// Counts a lookup that considered this file first and had to go on to another one (a wasted seek, in LevelDB's words).
-    pub fn count_empty_read(&self) {
-        self.reads.empty_reads.fetch_add(1, Ordering::Relaxed);
+    /// Counts a lookup that considered this file first and had to go on to another one (a wasted seek, in LevelDB's words); returns
+    /// how many there were so far.
+    pub fn count_empty_read(&self) -> u64 {
+        self.reads.empty_reads.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     /// What has been counted since the store was opened.

@@ -58,6 +58,12 @@ pub trait CompactionPolicy: Send + Sync {
         (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
     }
 
+    /// The wall time after the view's, in milliseconds, from which it may want something that it does not want now although nothing
+    /// else changes; none if time alone changes nothing. An idle store asks again then.
+    fn next_time_ms(&self, _view: &LsmView<'_>) -> Option<u64> {
+        None
+    }
+
     /// Whether it looks at [`LsmView::reads_of`]. Only then are reads counted by file, which costs readers a shared counter each.
     fn counts_reads(&self) -> bool {
         false

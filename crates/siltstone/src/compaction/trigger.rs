@@ -217,6 +217,30 @@ impl Trigger {
         }
     }
 
+    /// Whether time alone makes it fire.
+    pub fn is_timed(&self) -> bool {
+        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. })
+    }
+
+    /// The next wall time, in milliseconds, at which time alone makes it fire in a level where it does not fire now.
+    pub fn next_time_ms(&self, shape: &Shape<'_>, level: LevelId) -> Option<u64> {
+        let view = shape.view;
+        let files = || view.level(level).files();
+        let times: Vec<u64> = match self {
+            Trigger::FileStaleness { age } if level < view.last_level() => {
+                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                files().map(|file| file.entered_level_ms.saturating_add(age_ms)).collect()
+            }
+            Trigger::TombstoneTtl { ttl } => {
+                // A file expires when it is older than allowed, not as old.
+                let allowed_ms = whole(allowed_age_ms(shape, *ttl, level)).saturating_add(1);
+                files().filter_map(|file| Some(file.oldest_tombstone_ms?.saturating_add(allowed_ms))).collect()
+            }
+            _ => Vec::new(),
+        };
+        times.into_iter().filter(|ms| *ms > view.now_ms).min()
+    }
+
     fn wanted<'a>(&'a self, shape: &'a Shape<'a>, level: LevelId) -> impl Iterator<Item = &'a FileMeta> {
         let runs = shape.view.level(level).runs.iter();
         runs.flat_map(move |run| {
@@ -251,6 +275,11 @@ impl Trigger {
             _ => true,
         }
     }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn whole(ms: f64) -> u64 {
+    ms as u64
 }
 
 /// Tombstones per entry.

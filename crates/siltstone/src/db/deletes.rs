@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::core::{Core, KeyspaceCore};
 use super::read::View;
 use crate::compaction::deadline::{Deadline, Urgency};
+use crate::compaction::view::{LsmView, Sizes};
 use crate::io::LaneStep;
 use crate::key::SeqNo;
 use crate::num::to_u64;
@@ -141,7 +142,11 @@ impl Core {
         let keyspaces = self.keyspaces.load();
         let due = keyspaces.values().filter_map(|keyspace| {
             let view = keyspace.view.load();
-            keyspace.deadline()?.next_ms(&view.tree.version)
+            let version = &view.tree.version;
+            let by_date = keyspace.deadline().and_then(|deadline| deadline.next_ms(version));
+            let view = LsmView::new(version, Sizes::from(&keyspace.options)).at(self.now_ms());
+            let by_policy = keyspace.ask(|policy| policy.next_time_ms(&view)).ok().flatten();
+            by_date.into_iter().chain(by_policy).min()
         });
         self.idle_until(due.min())
     }

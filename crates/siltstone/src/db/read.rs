@@ -86,6 +86,9 @@ pub(crate) struct Tree {
 /// More runs than this are probed without prefetching the filters of the rest.
 const PREFETCHED_RUNS: usize = 24;
 
+/// After so many wasted seeks in a file the planner looks at it again.
+const READS_PER_LOOK: u64 = 64;
+
 impl Tree {
     /// The tree of `version`, which follows `before`: runs that have not changed are shared with it, and so are the handles of
     /// files that stay. `handle` is asked for the others.
@@ -148,15 +151,13 @@ impl Tree {
         Ok(None)
     }
 
-    /// Charges a lookup that considered several files to the first of them: a wasted seek, whose budget LevelDB keeps.
+    /// Charges a lookup that considered several files to the first of them: a wasted seek, whose budget LevelDB keeps. Says whether
+    /// the planner should look whether the budget is used up.
     #[cold]
-    fn charge(&self, key: &[u8], considered: u64) {
+    fn charge(&self, key: &[u8], considered: u64) -> bool {
         let head = key::head(key);
-        if considered > 1
-            && let Some(first) = self.runs.iter().find_map(|run| run.file_for(key, head))
-        {
-            first.count_empty_read();
-        }
+        let first = self.runs.iter().find_map(|run| run.file_for(key, head)).filter(|_| considered > 1);
+        first.is_some_and(|first| first.count_empty_read().is_multiple_of(READS_PER_LOOK))
     }
 }
 
@@ -224,8 +225,8 @@ impl Core {
         }
         let mut probes = Probes { counted_ms: self.counted_ms(keyspace), ..Probes::default() };
         let found = view.tree.get(key, hash, seq, &mut probes);
-        if probes.counted_ms.is_some() {
-            view.tree.charge(key, probes.checks);
+        if probes.counted_ms.is_some() && view.tree.charge(key, probes.checks) {
+            self.wake_compactions();
         }
         if probes.checks > 0 {
             self.counters.filter_checks.add(probes.checks);

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use siltstone::io::Rng;
+use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::options::{Compression, MemtableKind};
 use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
@@ -368,4 +369,40 @@ fn the_file_that_nobody_reads_goes_down() {
     load(280..310);
     let went = &keyspace.tree().levels[2].runs[0].files[0];
     assert_eq!((&went.smallest, &went.largest), (&cold.smallest, &cold.largest));
+}
+
+/// A store on which nobody works wakes when a rule's time has come.
+#[test]
+fn an_idle_store_keeps_the_times_of_its_strategy() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let executor = SimExecutor::new(&clock, 1);
+    let env = Env { fs: Arc::new(fs), clock, executor: Arc::new(executor.clone()), ..Env::default() };
+    let mut options = Options::default();
+    options.keyspace.strategy = r#"
+        name = "stale"
+        layout = { kind = "one-leveling", l0_runs = 2 }
+        [[rule]]
+        levels = [0]
+        trigger = { kind = "sorted-runs" }
+        granularity = { kind = "sorted-runs" }
+        [[rule]]
+        trigger = { kind = "file-staleness", age = "1h" }
+        granularity = { kind = "file" }
+        movement = ["oldest"]
+    "#
+    .to_owned();
+    let db = Db::open_with("/stale", options, env).unwrap();
+    let keyspace = db.default_keyspace();
+    for _ in 0..2 {
+        keyspace.put("key", "value").unwrap();
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+    }
+    let runs = || keyspace.tree().levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>();
+    assert_eq!(runs(), [1, 1]);
+    executor.run_for(3_590 * 1_000_000_000);
+    assert_eq!(runs(), [1, 1], "ten seconds early");
+    executor.run_for(20 * 1_000_000_000);
+    assert_eq!(runs(), [0, 1]);
 }

@@ -95,8 +95,24 @@ impl CompactionPolicy for Strategy {
         levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
     }
 
+    fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
+        let timed = |rule: &&Rule| rule.trigger.is_timed();
+        if !self.rules.iter().any(|rule| timed(&rule)) {
+            return None;
+        }
+        let shape = self.shape(view);
+        let times = self.rules.iter().filter(timed).flat_map(|rule| {
+            let levels = view.levels().filter(|level| applies(rule, &shape, *level));
+            levels.filter_map(|level| rule.trigger.next_time_ms(&shape, level)).collect::<Vec<_>>()
+        });
+        times.min()
+    }
+
     fn counts_reads(&self) -> bool {
-        self.rules.iter().any(|rule| rule.movement.contains(&Movement::Coldest))
+        let asks = |rule: &Rule| {
+            rule.movement.contains(&Movement::Coldest) || matches!(rule.trigger, Trigger::ReadAmplification { .. })
+        };
+        self.rules.iter().any(asks)
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
