@@ -10,11 +10,13 @@
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`targets`] | how much each level should hold |
+//! | [`filters`] | how many filter bits a new run gets |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`conformance`] | the suite that any policy can be run through |
 
 pub mod conformance;
+pub mod filters;
 pub mod granularity;
 pub mod layout;
 pub mod movement;
@@ -52,6 +54,11 @@ pub trait CompactionPolicy: Send + Sync {
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
         let last = view.last_level().max(LevelId(1));
         (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+    }
+
+    /// Filter bits per key of files that a flush or a merge is about to write. Default: the option, everywhere.
+    fn filter_bits(&self, _view: &LsmView<'_>, new: &filters::NewFiles<'_>) -> f64 {
+        new.option_bits
     }
 
     /// Where the files of manual compactions end.

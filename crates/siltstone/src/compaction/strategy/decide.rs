@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::CompactionPolicy;
+use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
 use super::super::movement::{self, Choice, Movement};
@@ -93,6 +94,10 @@ impl CompactionPolicy for Strategy {
         let base = self.shape(view).targets.base;
         let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
         levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
+    }
+
+    fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
+        self.filter_bits.bits(&self.shape(view), new)
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
