@@ -10,6 +10,7 @@
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`targets`] | how much each level should hold |
+//! | [`filters`] | how many filter bits a new run gets |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`deadline`] | deletes with a date, whatever the strategy |
@@ -18,6 +19,7 @@
 
 pub mod conformance;
 pub mod deadline;
+pub mod filters;
 pub mod granularity;
 pub mod layout;
 pub mod movement;
@@ -67,6 +69,11 @@ pub trait CompactionPolicy: Send + Sync {
     /// Whether it looks at [`LsmView::reads_of`]. Only then are reads counted by file, which costs readers a shared counter each.
     fn counts_reads(&self) -> bool {
         false
+    }
+
+    /// Filter bits per key of files that a flush or a merge is about to write. Default: the option, everywhere.
+    fn filter_bits(&self, _view: &LsmView<'_>, new: &filters::NewFiles<'_>) -> f64 {
+        new.option_bits
     }
 
     /// Where the files of manual compactions end.

@@ -21,6 +21,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
@@ -69,6 +70,7 @@ static PRESETS: &[Preset] = presets![
     "lo2",
     "lsbm",
     "lsm-bush",
+    "monkey",
     "old",
     "one-leveling",
     "rocksdb-leveled",
@@ -117,6 +119,9 @@ pub struct Strategy {
     /// Which further inputs join.
     #[serde(default)]
     pub expand: Expand,
+    /// How filter memory is shared out among the runs. Default `uniform`.
+    #[serde(default)]
+    pub filter_bits: FilterBits,
     /// Which of equal candidates is taken. Default `left-most`.
     #[serde(default)]
     pub tie_break: TieBreak,

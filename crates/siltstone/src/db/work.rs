@@ -23,7 +23,8 @@ use super::space::FIRST_TRUST_PERCENT;
 use crate::cache::sst_path;
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
-use crate::compaction::plan::{Action, Plan};
+use crate::compaction::filters::{MAX_BITS, NewFiles};
+use crate::compaction::plan::{Action, Place, Plan, PlanInput};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind, Result};
@@ -35,7 +36,7 @@ use crate::jobs::{self, JobCx, Outcome, Step};
 use crate::num::to_u64;
 use crate::planted::{self, Bug};
 use crate::sst::TableOptions;
-use crate::version::{KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, VersionEdit};
+use crate::version::{KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, Version, VersionEdit};
 use crate::wal::SegmentId;
 
 /// Records that a step of a job consumes, in bytes: about half a millisecond of work; less where memtables are small, so that
@@ -135,11 +136,23 @@ impl Core {
         !self.health.is_closed() && !self.health.is_poisoned()
     }
 
-    fn table_options(&self, keyspace: &KeyspaceCore, level: LevelId) -> TableOptions {
+    /// For files that are about to be written to `place` in the tree `version`, about `entries` entries in the place of `replaced`.
+    fn table_options(
+        keyspace: &KeyspaceCore,
+        version: &Version,
+        place: Place,
+        entries: u64,
+        replaced: &[PlanInput],
+    ) -> TableOptions {
+        let view = LsmView::new(version, Sizes::from(&keyspace.options));
+        let option_bits = keyspace.options.filter_bits_per_key;
+        let new = NewFiles { place, entries, replaced, option_bits };
+        // A policy of a user's may answer anything.
+        let bits = keyspace.ask(|policy| policy.filter_bits(&view, &new)).unwrap_or(option_bits);
         TableOptions {
             block_bytes: keyspace.options.block_bytes,
-            filter_bits_per_key: keyspace.options.filter_bits_per_key,
-            compression: keyspace.options.compression_at(level.0),
+            filter_bits_per_key: if bits.is_finite() { bits.clamp(0.0, MAX_BITS) } else { option_bits },
+            compression: keyspace.options.compression_at(place.level.0),
         }
     }
 
@@ -232,7 +245,9 @@ impl Core {
             .filter(|(_, slot)| slot.table.max_seq().0 <= barrier)
             .min_by_key(|(_, slot)| slot.table.min_seq())?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
-        let options = self.table_options(keyspace, LevelId(0));
+        // Newer than every run that there is; its order is given out when it is there.
+        let place = Place { level: LevelId(0), run: RunOrder(u64::MAX) };
+        let options = Self::table_options(keyspace, &version, place, slot.table.entries(), &[]);
         let first_delete_ms = slot.first_delete_ms().unwrap_or_else(|| self.now_ms());
         Some(ActiveFlush {
             job: FlushJob::new(&slot.table, self.snapshot_seqs(), &version, options, first_delete_ms),
@@ -596,7 +611,8 @@ impl Core {
         // The version is read after the plan was made; other jobs may have changed it meanwhile, but not what this one reads:
         // its inputs are busy, and records only ever sink below it.
         let version = Arc::clone(&keyspace.view.load().tree.version);
-        let options = self.table_options(keyspace, plan.output.level);
+        let entries = plan.files().map(|file| file.entries).sum();
+        let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
         let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
         let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, handle);
         Ok(Chosen::Merge(Box::new(ActiveMerge { keyspace: Arc::clone(keyspace), running, job, id, began_ns })))

@@ -4,5 +4,6 @@
 
 mod compaction;
 mod db;
+mod filters;
 mod golden;
 mod switch;

@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::CompactionPolicy;
+use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
 use super::super::movement::{self, Choice, Movement};
@@ -113,6 +114,10 @@ impl CompactionPolicy for Strategy {
             rule.movement.contains(&Movement::Coldest) || matches!(rule.trigger, Trigger::ReadAmplification { .. })
         };
         self.rules.iter().any(asks)
+    }
+
+    fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
+        self.filter_bits.bits(&self.shape(view), new)
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {

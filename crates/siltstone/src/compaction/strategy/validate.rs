@@ -1,5 +1,6 @@
 //! What TOML cannot express: combinations that make no sense, and layouts that no rule keeps in shape.
 
+use super::super::filters::{FilterBits, MAX_BITS};
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
 use super::super::movement::Movement;
@@ -72,6 +73,11 @@ impl Strategy {
                 return refuse("level_targets: the table holds L1 already; level1_memtables goes with the other kinds");
             }
             _ => {}
+        }
+        if let FilterBits::PerLevel { bits } = &self.filter_bits
+            && (bits.is_empty() || !bits.iter().all(|n| (0.0..=MAX_BITS).contains(n)))
+        {
+            return refuse("filter_bits: bits: at least one entry, each from 0 to 64");
         }
         let throws_dice = self.tie_break == TieBreak::Seeded
             || self.rules.iter().any(|rule| rule.movement.contains(&Movement::Random));
