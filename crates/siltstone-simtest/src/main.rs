@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use siltstone_simtest::counters::Counters;
 use siltstone_simtest::pool::Report;
-use siltstone_simtest::tiers::{Budget, crash, damage, faults, kill9, swarm, zoo};
+use siltstone_simtest::tiers::{Budget, crash, damage, equal, faults, kill9, swarm, switch, zoo};
 
 /// Tests Siltstone in a simulated world. Every failure prints the command that shows it again.
 #[derive(Parser)]
@@ -87,6 +87,31 @@ enum Cmd {
         #[arg(long)]
         only: Option<u64>,
     },
+    /// The strategy changed while merges run, and a crash, for every ordered pair of strategies.
+    Switch {
+        #[command(flatten)]
+        common: Common,
+        /// Worlds a pair.
+        #[arg(long, default_value_t = SEEDS_A_PAIR)]
+        seeds: u64,
+        /// Crashes in all worlds together, about; four a world at least.
+        #[arg(long, default_value_t = SWITCH_CRASHES)]
+        images: u64,
+        /// Only the world with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// The same operations under different strategies.
+    Equal {
+        #[command(flatten)]
+        common: Common,
+        /// Lists of operations.
+        #[arg(long, default_value_t = EQUAL_LISTS)]
+        lists: u64,
+        /// Only the list with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
     /// Real processes killed at random moments.
     Kill9 {
         #[command(flatten)]
@@ -145,6 +170,12 @@ enum Cmd {
     },
 }
 
+/// What CI spends on switches: worlds for each ordered pair of strategies, and crashes in all of them together.
+const SEEDS_A_PAIR: u64 = 10;
+const SWITCH_CRASHES: u64 = 24_000;
+/// What CI spends on strategies that must agree: lists of operations.
+const EQUAL_LISTS: u64 = 200;
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Size {
     /// What every change must pass.
@@ -198,6 +229,10 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
         Cmd::Flip { common } => single(&common, damage::run_flips),
         Cmd::Truncate { common } => single(&common, damage::run_truncations),
         Cmd::Faults { common, only } => single(&common, |budget| faults::run(budget, only)),
+        Cmd::Switch { common, seeds, images, only } => {
+            single(&common, |budget| switch::run(budget, seeds, images, only))
+        }
+        Cmd::Equal { common, lists, only } => single(&common, |budget| equal::run(budget, lists, only)),
         Cmd::Kill9 { common, kills } => single(&common, |budget| kill9::run(budget, kills)),
         Cmd::Zoo { common, each, only } => single(&common, |budget| zoo::run(budget, Duration::from_secs(each), only)),
         Cmd::Kill9Child { folder, starts } => {
@@ -235,6 +270,8 @@ fn all(common: &Common, size: Size, with_kill9: bool) -> anyhow::Result<bool> {
         damage::run_flips(&budget),
         damage::run_truncations(&budget),
         faults::run(&budget, None),
+        switch::run(&budget, SEEDS_A_PAIR * times, SWITCH_CRASHES * times, None),
+        equal::run(&budget, EQUAL_LISTS * times, None),
     ];
     if with_kill9 {
         reports.push(kill9::run(&budget, 150 * times));

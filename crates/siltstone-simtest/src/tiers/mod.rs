@@ -2,9 +2,11 @@
 
 pub mod crash;
 pub mod damage;
+pub mod equal;
 pub mod faults;
 pub mod kill9;
 pub mod swarm;
+pub mod switch;
 pub mod zoo;
 
 use std::time::Duration;
