@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use siltstone_simtest::counters::Counters;
 use siltstone_simtest::pool::Report;
-use siltstone_simtest::tiers::{Budget, crash, damage, equal, faults, kill9, swarm, switch, zoo};
+use siltstone_simtest::tiers::{Budget, crash, damage, equal, faults, forecast, kill9, swarm, switch, zoo};
 
 /// Tests Siltstone in a simulated world. Every failure prints the command that shows it again.
 #[derive(Parser)]
@@ -94,7 +94,7 @@ enum Cmd {
         /// Worlds a pair.
         #[arg(long, default_value_t = SEEDS_A_PAIR)]
         seeds: u64,
-        /// Crashes in all worlds together, about; four a world at least.
+        /// Crashes in all worlds together, about; one a world at least.
         #[arg(long, default_value_t = SWITCH_CRASHES)]
         images: u64,
         /// Only the world with this number.
@@ -111,6 +111,17 @@ enum Cmd {
         /// Only the list with this number.
         #[arg(long)]
         only: Option<u64>,
+    },
+    /// What dry runs of switches predict, against what the switches take.
+    Forecast {
+        #[command(flatten)]
+        common: Common,
+        /// Size of the stores, about.
+        #[arg(long, default_value_t = 20_000_000)]
+        bytes: u64,
+        /// Only the switches from this strategy.
+        #[arg(long)]
+        from: Option<String>,
     },
     /// Real processes killed at random moments.
     Kill9 {
@@ -172,7 +183,7 @@ enum Cmd {
 
 /// What CI spends on switches: worlds for each ordered pair of strategies, and crashes in all of them together.
 const SEEDS_A_PAIR: u64 = 10;
-const SWITCH_CRASHES: u64 = 24_000;
+const SWITCH_CRASHES: u64 = 12_000;
 /// What CI spends on strategies that must agree: lists of operations.
 const EQUAL_LISTS: u64 = 200;
 
@@ -233,6 +244,9 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
             single(&common, |budget| switch::run(budget, seeds, images, only))
         }
         Cmd::Equal { common, lists, only } => single(&common, |budget| equal::run(budget, lists, only)),
+        Cmd::Forecast { common, bytes, from } => {
+            single(&common, |budget| forecast::run(budget, bytes, from.as_deref()))
+        }
         Cmd::Kill9 { common, kills } => single(&common, |budget| kill9::run(budget, kills)),
         Cmd::Zoo { common, each, only } => single(&common, |budget| zoo::run(budget, Duration::from_secs(each), only)),
         Cmd::Kill9Child { folder, starts } => {

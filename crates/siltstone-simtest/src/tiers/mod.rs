@@ -4,6 +4,7 @@ pub mod crash;
 pub mod damage;
 pub mod equal;
 pub mod faults;
+pub mod forecast;
 pub mod kill9;
 pub mod swarm;
 pub mod switch;
