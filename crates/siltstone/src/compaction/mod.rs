@@ -9,6 +9,7 @@
 //! | [`view`] | what a policy may see |
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`runs`] | grouping, and the published rules that merge whole runs |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`conformance`] | the suite that any policy can be run through |
@@ -20,6 +21,7 @@ pub mod movement;
 pub mod plan;
 pub mod planner;
 pub mod record;
+pub mod runs;
 pub mod strategy;
 pub mod trigger;
 pub mod view;
@@ -48,12 +50,16 @@ pub trait CompactionPolicy: Send + Sync {
 
     /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2).
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
-        let last = view.last_level().max(LevelId(1));
-        (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+        sum_of_limits(self, view)
     }
 
     /// Where the files of manual compactions end.
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
         CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
     }
+}
+
+fn sum_of_limits<P: CompactionPolicy + ?Sized>(policy: &P, view: &LsmView<'_>) -> u32 {
+    let last = view.last_level().max(LevelId(1));
+    (0..=last.0).map(|level| policy.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
 }

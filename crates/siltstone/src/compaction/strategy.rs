@@ -31,6 +31,7 @@ use crate::error::{Error, Result};
 
 mod decide;
 mod validate;
+mod whole_runs;
 
 /// A strategy that is compiled in.
 #[derive(Clone, Copy, Debug)]
@@ -42,12 +43,34 @@ pub struct Preset {
 }
 
 macro_rules! presets {
-    ($($name:literal),*) => {
+    ($($name:literal),* $(,)?) => {
         &[$(Preset { name: $name, text: include_str!(concat!("../../../../strategies/", $name, ".toml")) }),*]
     };
 }
 
-static PRESETS: &[Preset] = presets!["dostoevsky", "leveldb", "leveling", "one-leveling", "tiering"];
+static PRESETS: &[Preset] = presets![
+    "accumulo",
+    "asterixdb-concurrent",
+    "asterixdb-constant",
+    "asterixdb-prefix",
+    "asterixdb-tiering",
+    "cassandra-stcs",
+    "cassandra-twcs",
+    "cassandra-ucs",
+    "dostoevsky",
+    "hbase",
+    "leveldb",
+    "leveling",
+    "one-leveling",
+    "rocksdb-universal",
+    "scylla-ics",
+    "scylla-stcs",
+    "stepped-merge",
+    "tarantool",
+    "tier",
+    "tiering",
+    "wiredtiger",
+];
 
 /// The strategies that are compiled in, by name.
 pub fn strategies() -> &'static [Preset] {

@@ -7,16 +7,18 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::super::CompactionPolicy;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
 use super::super::movement::{Movement, scores};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
+use super::super::runs::Relief;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
+use super::super::{CompactionPolicy, sum_of_limits};
+use super::whole_runs::{self, Runs, Target};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
-use crate::num::{to_f64, to_u64, to_usize};
+use crate::num::{to_f64, to_u64};
 use crate::version::{FileMeta, LevelId, Run, SstId};
 
 /// A rule, or the layout, that fires on a level.
@@ -24,6 +26,8 @@ struct Firing<'a> {
     /// The rule with its position from 0; none for the layout.
     rule: Option<(usize, &'a Rule)>,
     level: LevelId,
+    /// What it fires on, if that is not a level.
+    target: Option<Target>,
     measure: Measure,
     /// How urgent it is.
     score: f64,
@@ -61,15 +65,21 @@ impl CompactionPolicy for Strategy {
 
     fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
         let shape = self.shape(view);
+        let runs = Runs::of(&shape);
         let mut held: BTreeSet<SstId> = BTreeSet::new();
-        for firing in self.firings(&shape) {
-            match self.attempt(&shape, &firing, &held) {
+        for firing in self.firings(&shape, runs.as_ref()) {
+            match self.attempt(&shape, runs.as_ref(), &firing, &held) {
                 Attempt::Plan(plan) => return Some(*plan),
                 Attempt::Blocked(files) => held.extend(files),
                 Attempt::Nothing => {}
             }
         }
-        None
+        self.relieve(&shape, &runs?, &held)
+    }
+
+    fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
+        let shape = self.shape(view);
+        self.expected(&shape).unwrap_or_else(|| sum_of_limits(self, view))
     }
 
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
@@ -108,10 +118,20 @@ impl Strategy {
     }
 
     /// Everything that fires, the most important first.
-    fn firings<'a>(&'a self, shape: &Shape<'_>) -> Vec<Firing<'a>> {
+    fn firings<'a>(&'a self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Firing<'a>> {
         let view = shape.view;
         let mut firings = Vec::new();
         for (n, rule) in self.rules.iter().enumerate() {
+            if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
+                firings.extend(runs.firing(shape, rule).into_iter().map(|(number, target, measure)| Firing {
+                    rule: Some((n, rule)),
+                    level: LevelId(number),
+                    target: Some(target),
+                    measure,
+                    score: measure.score(),
+                }));
+                continue;
+            }
             let levels = view.levels().filter(|level| applies(rule, shape, *level));
             let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
             for level in levels.filter(|level| level.0 + 1 < MAX_LEVELS) {
@@ -119,6 +139,7 @@ impl Strategy {
                 firings.extend(measure.map(|measure| Firing {
                     rule: Some((n, rule)),
                     level,
+                    target: None,
                     measure,
                     score: measure.score(),
                 }));
@@ -129,7 +150,8 @@ impl Strategy {
             if runs > 1 {
                 // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
                 let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
-                firings.push(Firing { rule: None, level, measure, score: measure.value - 1.0 });
+                let score = measure.value - 1.0;
+                firings.push(Firing { rule: None, level, target: None, measure, score });
             }
         }
         let score = |a: &Firing<'_>, b: &Firing<'_>| b.score.total_cmp(&a.score);
@@ -141,15 +163,42 @@ impl Strategy {
             Priority::ShallowestFirst => level(a, b).then(rule(a, b)),
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
         });
+        if runs.is_some() && self.priority != Priority::RuleOrder {
+            // A level does not compare with a group: single files come when no group has anything.
+            firings.sort_by_key(|firing| firing.target.is_none());
+        }
         firings
     }
 
-    fn attempt(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Attempt {
+    /// More runs than expected and no rule that knows what to do: see [`Layout::Runs`](super::super::layout::Layout::Runs).
+    fn relieve(&self, shape: &Shape<'_>, runs: &Runs<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+        let (excess, measure) = runs.excess(self, shape)?;
+        let (draft, action) = match runs.relief(shape.view, excess)? {
+            Relief::Join(draft) => (draft, Action::Move),
+            Relief::Merge(draft) => (draft, Action::Merge),
+        };
+        let firing = Firing { rule: None, level: LevelId(0), target: None, measure, score: measure.score() };
+        let plan = Plan { action, ..self.finish(shape, &firing, draft) };
+        is_free(shape.view, &plan, held).then_some(plan)
+    }
+
+    fn attempt(
+        &self,
+        shape: &Shape<'_>,
+        runs: Option<&Runs<'_>>,
+        firing: &Firing<'_>,
+        held: &BTreeSet<SstId>,
+    ) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let Some((_, rule)) = firing.rule else {
             return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
         };
+        if let (Some(runs), Some(target), Granularity::SortedRuns { pick }) = (runs, &firing.target, &rule.granularity)
+        {
+            let draft = runs.draft(shape, target, pick, &rule.trigger);
+            return self.one_draft(shape, firing, held, draft);
+        }
         let draft = match &rule.granularity {
             Granularity::File {} | Granularity::Files { .. } => {
                 return self.best_file(shape, firing, rule, held);
@@ -158,16 +207,10 @@ impl Strategy {
             Granularity::Level {} => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), true))
             }
-            Granularity::SortedRuns { pick: RunPick::All, .. } => {
+            Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), false))
             }
-            Granularity::SortedRuns { pick: RunPick::SimilarSize, percent, min_runs } => {
-                let min_runs = min_runs.map_or(2, |n| to_usize(n.into()));
-                let due = firing.measure.threshold;
-                let excess =
-                    (1..view.level(level).runs.len()).find(|n| firing.measure.value - to_f64(to_u64(*n)) < due);
-                granularity::similar_runs(view, level, percent.unwrap_or(1), min_runs, excess.unwrap_or(1))
-            }
+            Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
         };
         self.one_draft(shape, firing, held, draft)
     }
