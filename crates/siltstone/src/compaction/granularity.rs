@@ -9,6 +9,8 @@ use serde::Deserialize;
 
 use super::layout::Shape;
 use super::plan::{Place, PlanInput};
+pub use super::runs::RunPick;
+use super::runs::pick::word_or_table;
 use super::view::LsmView;
 use crate::num::to_u64;
 use crate::version::{FileMeta, LevelId, Run, RunOrder};
@@ -19,15 +21,11 @@ use crate::version::{FileMeta, LevelId, Run, RunOrder};
 pub enum Granularity {
     /// The whole level, with the whole next one if that is leveled (sarkar21's Full).
     Level {},
-    /// Whole runs of the level.
+    /// Whole runs of the level, or of the group.
     SortedRuns {
         /// Which. Default `all`.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "word_or_table")]
         pick: RunPick,
-        /// For `similar-size`: a run joins while it is at most this many percent larger than all newer ones together. Default 1.
-        percent: Option<u32>,
-        /// For `similar-size`: the fewest runs worth a merge. Default 2.
-        min_runs: Option<u32>,
     },
     /// One file, with what it overlaps in the next level.
     File {},
@@ -40,19 +38,6 @@ pub enum Granularity {
         /// For movement `max-ratio-window`: the files and what they overlap stay below as many full files together.
         window_files: Option<u32>,
     },
-}
-
-/// Which runs of a level are merged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunPick {
-    /// All, into the next level.
-    #[default]
-    All,
-    /// Consecutive ones of similar size, within the level (RocksDB universal, rules 3 and 4): the first span, from the newest on, in
-    /// which each run is not much larger than the newer ones together; if there is none, as many of the newest as bring the level
-    /// below the trigger.
-    SimilarSize,
 }
 
 impl Granularity {
@@ -165,35 +150,6 @@ pub fn within_l0(view: &LsmView<'_>, min_runs: usize, max_bytes: u64) -> Option<
 pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
     let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
     let output = inputs.last()?.place();
-    Some(Draft { inputs, output })
-}
-
-/// Consecutive runs of similar size, merged within their level; see [`RunPick::SimilarSize`]. `excess` is how many runs the level must lose
-/// if sizes suggest nothing.
-pub fn similar_runs(view: &LsmView<'_>, level: LevelId, percent: u32, min_runs: usize, excess: usize) -> Option<Draft> {
-    let runs = &view.level(level).runs;
-    let idle = |run: &Run| !view.any_busy(&run.files);
-    let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
-    let similar = (0..runs.len()).find_map(|start| {
-        let mut end = start;
-        let mut bytes = 0u128;
-        while end < runs.len()
-            && idle(&runs[end])
-            && (end == start || bytes * (100 + u128::from(percent)) >= u128::from(sizes[end]) * 100)
-        {
-            bytes += u128::from(sizes[end]);
-            end += 1;
-        }
-        (end - start >= min_runs.max(2)).then_some(start..end)
-    });
-    let newest = || {
-        let start = runs.iter().position(idle)?;
-        let idle_len = runs[start..].iter().take_while(|run| idle(run)).count();
-        (idle_len >= 2).then(|| start..start + idle_len.min(excess + 1))
-    };
-    let span = similar.or_else(newest)?;
-    let inputs: Vec<PlanInput> = runs[span].iter().map(|run| whole(level, run)).collect();
-    let output = inputs.first()?.place();
     Some(Draft { inputs, output })
 }
 

@@ -14,6 +14,7 @@
 
 use serde::Deserialize;
 
+use super::runs::Grouping;
 use super::targets::Targets;
 use super::view::LsmView;
 use crate::version::LevelId;
@@ -39,6 +40,17 @@ pub enum Layout {
     Hybrid {
         /// The limits, L0 first; each at least 1.
         runs: Vec<u32>,
+    },
+    /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
+    /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
+    Runs {
+        /// Which runs count as one level.
+        grouping: Grouping,
+        /// The runs that the tree holds when all is well, at least 2. Writers stop at twice as many (luo19 section 4.2); and when there
+        /// are more and no rule finds anything to merge, neighbours are merged, those with the fewest bytes, which the systems
+        /// themselves leave to the operator. Default: as many as make a group due, for each power of that number (of 2, where groups go by
+        /// size) between the memtable and the tree, at least 4; and those that the grouping leaves alone for good.
+        expected_runs: Option<u32>,
     },
 }
 
@@ -69,6 +81,7 @@ impl Layout {
                 }
             }
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
+            Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
         }
     }
 }

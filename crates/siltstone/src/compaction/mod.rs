@@ -11,6 +11,7 @@
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`targets`] | how much each level should hold |
 //! | [`filters`] | how many filter bits a new run gets |
+//! | [`runs`] | grouping, and the published rules that merge whole runs |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`deadline`] | deletes with a date, whatever the strategy |
@@ -26,6 +27,7 @@ pub mod movement;
 pub mod plan;
 pub mod planner;
 pub mod record;
+pub mod runs;
 pub mod space;
 pub mod strategy;
 pub mod targets;
@@ -56,8 +58,7 @@ pub trait CompactionPolicy: Send + Sync {
 
     /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2).
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
-        let last = view.last_level().max(LevelId(1));
-        (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+        sum_of_limits(self, view)
     }
 
     /// The wall time after the view's, in milliseconds, from which it may want something that it does not want now although nothing
@@ -80,4 +81,9 @@ pub trait CompactionPolicy: Send + Sync {
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
         CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
     }
+}
+
+fn sum_of_limits<P: CompactionPolicy + ?Sized>(policy: &P, view: &LsmView<'_>) -> u32 {
+    let last = view.last_level().max(LevelId(1));
+    (0..=last.0).map(|level| policy.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
 }

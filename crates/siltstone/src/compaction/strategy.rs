@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 mod decide;
 mod ensembles;
 mod validate;
+mod whole_runs;
 
 pub use ensembles::{Ensembles, count_ensembles};
 
@@ -54,14 +55,23 @@ macro_rules! presets {
 
 static PRESETS: &[Preset] = presets![
     "1-lvl",
+    "accumulo",
+    "asterixdb-concurrent",
+    "asterixdb-constant",
     "asterixdb-leveling",
+    "asterixdb-prefix",
+    "asterixdb-tiering",
     "blsm",
     "cassandra-lcs",
+    "cassandra-stcs",
+    "cassandra-twcs",
+    "cassandra-ucs",
     "clsm",
     "cold",
     "dostoevsky",
     "fd-tree",
     "full",
+    "hbase",
     "hyperleveldb",
     "lethe",
     "leveldb",
@@ -74,12 +84,19 @@ static PRESETS: &[Preset] = presets![
     "old",
     "one-leveling",
     "rocksdb-leveled",
+    "rocksdb-universal",
     "rr",
+    "scylla-ics",
     "scylla-lcs",
+    "scylla-stcs",
     "silk",
+    "stepped-merge",
+    "tarantool",
+    "tier",
     "tiering",
     "tsa",
     "tsd",
+    "wiredtiger",
     "x-engine",
 ];
 

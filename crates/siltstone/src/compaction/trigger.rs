@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::layout::Shape;
+use super::layout::{Layout, Shape};
 use super::plan::{Place, hides_nothing};
 use super::view::MAX_LEVELS;
 use crate::num::{to_f64, to_u64};
@@ -38,6 +38,27 @@ pub enum Trigger {
         /// Percent. Default 200.
         #[serde(default = "two_hundred")]
         percent: u32,
+        /// Only with at least as many runs in the tree. Default 2.
+        #[serde(default = "two")]
+        min_runs: u32,
+    },
+    /// The oldest data of the tree was written long ago (RocksDB's periodic compaction, HBase's major compaction). Value: the age of
+    /// the oldest file, in seconds, in a tree with several runs or with tombstones. It merges all runs from the newest idle
+    /// one on; with the layout `runs` only.
+    Periodic {
+        /// How old, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        age: Duration,
+        /// The age differs from tree to tree by up to so many percent, either way; the oldest file's number decides. Default 0, at most
+        /// 99 (HBase: 50).
+        #[serde(default)]
+        jitter_percent: u32,
+    },
+    /// The second largest group is large beside the largest (ScyllaDB's ICS: the space amplification goal, minus 1). Value: its bytes per
+    /// hundred of the largest. It merges both groups; with the layout `runs` only, and with a grouping by size or density.
+    TierAmplification {
+        /// Percent.
+        percent: u32,
     },
     /// A file holds many tombstones. Value: the largest share of tombstones among the entries of a file, of those files from which
     /// compaction could free something now: they can go down, or nothing older is below them and all snapshots see them.
@@ -45,6 +66,9 @@ pub enum Trigger {
         /// The share, above 0, at most 1. Default 0.5.
         #[serde(default = "half")]
         share: f64,
+        /// Only files that were written as long ago, as "90s", "15m", "12h" or "30d". Default: any.
+        #[serde(default, deserialize_with = "crate::options::age::deserialize")]
+        min_age: Duration,
     },
     /// A file has stayed in its level for long. Value: the longest stay, in seconds; the tree's last level is left alone.
     FileStaleness {
@@ -94,6 +118,10 @@ const fn two_hundred() -> u32 {
     200
 }
 
+const fn two() -> u32 {
+    2
+}
+
 /// What a trigger measured.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Measure {
@@ -122,6 +150,8 @@ impl Trigger {
             Trigger::LevelSaturation { .. } => "level-saturation",
             Trigger::SortedRuns { .. } => "sorted-runs",
             Trigger::SpaceAmplification { .. } => "space-amplification",
+            Trigger::Periodic { .. } => "periodic",
+            Trigger::TierAmplification { .. } => "tier-amplification",
             Trigger::TombstoneDensity { .. } => "tombstone-density",
             Trigger::FileStaleness { .. } => "file-staleness",
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
@@ -131,7 +161,10 @@ impl Trigger {
 
     /// Whether it looks at the whole tree instead of one level.
     pub fn is_tree_wide(&self) -> bool {
-        matches!(self, Trigger::SpaceAmplification { .. })
+        matches!(
+            self,
+            Trigger::SpaceAmplification { .. } | Trigger::Periodic { .. } | Trigger::TierAmplification { .. }
+        )
     }
 
     /// Whether single files make it fire, so that only those may be taken.
@@ -186,13 +219,15 @@ impl Trigger {
                 // One run alone has nothing to be merged with.
                 Some(Measure { value, threshold }).filter(|_| value >= 2.0)
             }
-            Trigger::SpaceAmplification { percent } => {
-                let (_, oldest) = view.version.runs().last().filter(|_| view.runs() >= 2)?;
+            Trigger::SpaceAmplification { percent, min_runs } => {
+                let (_, oldest) = view.version.runs().last().filter(|_| view.runs() >= (*min_runs).max(2))?;
                 let oldest = oldest.bytes();
                 let others = view.version.bytes().saturating_sub(oldest);
                 Some(Measure { value: 100.0 * to_f64(others) / to_f64(oldest.max(1)), threshold: f64::from(*percent) })
             }
-            Trigger::TombstoneDensity { share } => {
+            // About groups of runs; a strategy with the layout `runs` measures them itself.
+            Trigger::Periodic { .. } | Trigger::TierAmplification { .. } => None,
+            Trigger::TombstoneDensity { share, .. } => {
                 let dense = self.wanted(shape, level).map(density).max_by(f64::total_cmp)?;
                 Some(Measure { value: dense, threshold: *share })
             }
@@ -253,8 +288,11 @@ impl Trigger {
     pub fn wants(&self, shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
         let view = shape.view;
         match self {
-            Trigger::TombstoneDensity { share } => {
-                !view.is_busy(file.id) && density(file) >= *share && frees_something(shape, place, file)
+            Trigger::TombstoneDensity { share, min_age } => {
+                !view.is_busy(file.id)
+                    && density(file) >= *share
+                    && u128::from(view.now_ms.saturating_sub(file.created_ms)) >= min_age.as_millis()
+                    && frees_something(shape, place, file)
             }
             Trigger::TombstoneTtl { ttl } => {
                 let age = file.oldest_tombstone_ms.map_or(0, |oldest| view.now_ms.saturating_sub(oldest));
@@ -308,7 +346,8 @@ fn read_budget(file: &FileMeta, bytes_per_read: u64, min_reads: u64) -> u64 {
 fn frees_something(shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
     match rewrites_in_place(shape, place, file) {
         true => shape.view.visible_to_all_snapshots(file),
-        false => place.level < shape.view.last_level(),
+        // Whole runs stay in their level.
+        false => place.level < shape.view.last_level() && !matches!(shape.layout, Layout::Runs { .. }),
     }
 }
 

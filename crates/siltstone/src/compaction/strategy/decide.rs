@@ -14,9 +14,11 @@ use super::super::layout::Shape;
 use super::super::movement::{self, Choice, Movement};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
+use super::super::runs::Relief;
 use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
+use super::whole_runs::{self, Runs, Target};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
 use crate::num::{to_f64, to_u64, to_usize};
 use crate::version::{FileMeta, LevelId, Run, SstId};
@@ -26,6 +28,8 @@ struct Firing<'a> {
     /// The rule with its position from 0; none for the layout.
     rule: Option<(usize, &'a Rule)>,
     level: LevelId,
+    /// What it fires on, if that is not a level.
+    target: Option<Target>,
     measure: Measure,
     /// How urgent it is.
     score: f64,
@@ -63,9 +67,10 @@ impl CompactionPolicy for Strategy {
 
     fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
         let shape = self.shape(view);
+        let runs = Runs::of(&shape);
         let mut held: BTreeSet<SstId> = BTreeSet::new();
-        for firing in self.firings(&shape) {
-            match self.attempt(&shape, &firing, &held) {
+        for firing in self.firings(&shape, runs.as_ref()) {
+            match self.attempt(&shape, runs.as_ref(), &firing, &held) {
                 Attempt::Plan(plan) => return Some(*plan),
                 Attempt::Blocked(files) => {
                     if let Some(plan) = self.instead_within_l0(&shape, &firing, &held) {
@@ -76,7 +81,7 @@ impl CompactionPolicy for Strategy {
                 Attempt::Nothing => {}
             }
         }
-        None
+        self.relieve(&shape, &runs?, &held)
     }
 
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
@@ -90,18 +95,25 @@ impl CompactionPolicy for Strategy {
     }
 
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
+        let shape = self.shape(view);
+        if let Some(expected) = self.expected(&shape) {
+            return expected;
+        }
         // The levels between L0 and the base hold nothing.
-        let base = self.shape(view).targets.base;
+        let base = shape.targets.base;
         let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
         levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
     }
 
     fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
         let timed = |rule: &&Rule| rule.trigger.is_timed();
+        let shape = self.shape(view);
+        if let Some(runs) = Runs::of(&shape) {
+            return runs.next_time_ms(self, view);
+        }
         if !self.rules.iter().any(|rule| timed(&rule)) {
             return None;
         }
-        let shape = self.shape(view);
         let times = self.rules.iter().filter(timed).flat_map(|rule| {
             let levels = view.levels().filter(|level| applies(rule, &shape, *level));
             levels.filter_map(|level| rule.trigger.next_time_ms(&shape, level)).collect::<Vec<_>>()
@@ -147,10 +159,20 @@ impl Strategy {
     }
 
     /// Everything that fires, the most important first.
-    fn firings<'a>(&'a self, shape: &Shape<'_>) -> Vec<Firing<'a>> {
+    fn firings<'a>(&'a self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Firing<'a>> {
         let view = shape.view;
         let mut firings = Vec::new();
         for (n, rule) in self.rules.iter().enumerate() {
+            if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
+                firings.extend(runs.firing(shape, rule).into_iter().map(|(number, target, measure)| Firing {
+                    rule: Some((n, rule)),
+                    level: LevelId(number),
+                    target: Some(target),
+                    measure,
+                    score: measure.score(),
+                }));
+                continue;
+            }
             let levels = view.levels().filter(|level| applies(rule, shape, *level));
             let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
             for level in levels.filter(|level| level.0 + 1 < MAX_LEVELS) {
@@ -158,6 +180,7 @@ impl Strategy {
                 firings.extend(measure.map(|measure| Firing {
                     rule: Some((n, rule)),
                     level,
+                    target: None,
                     measure,
                     score: rule.trigger.urgency(shape, level, measure),
                 }));
@@ -168,7 +191,8 @@ impl Strategy {
             if runs > 1 {
                 // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
                 let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
-                firings.push(Firing { rule: None, level, measure, score: measure.value - 1.0 });
+                let score = measure.value - 1.0;
+                firings.push(Firing { rule: None, level, target: None, measure, score });
             }
         }
         let score = |a: &Firing<'_>, b: &Firing<'_>| b.score.total_cmp(&a.score);
@@ -183,15 +207,42 @@ impl Strategy {
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
             Priority::RoomBelow => crowded(a).cmp(&crowded(b)).then(level(a, b)).then(rule(a, b)),
         });
+        if runs.is_some() && self.priority != Priority::RuleOrder {
+            // A level does not compare with a group: single files come when no group has anything.
+            firings.sort_by_key(|firing| firing.target.is_none());
+        }
         firings
     }
 
-    fn attempt(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Attempt {
+    /// More runs than expected and no rule that knows what to do: see [`Layout::Runs`](super::super::layout::Layout::Runs).
+    fn relieve(&self, shape: &Shape<'_>, runs: &Runs<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+        let (excess, measure) = runs.excess(self, shape)?;
+        let (draft, action) = match runs.relief(shape.view, excess)? {
+            Relief::Join(draft) => (draft, Action::Move),
+            Relief::Merge(draft) => (draft, Action::Merge),
+        };
+        let firing = Firing { rule: None, level: LevelId(0), target: None, measure, score: measure.score() };
+        let plan = Plan { action, ..self.finish(shape, &firing, draft) };
+        is_free(shape.view, &plan, held).then_some(plan)
+    }
+
+    fn attempt(
+        &self,
+        shape: &Shape<'_>,
+        runs: Option<&Runs<'_>>,
+        firing: &Firing<'_>,
+        held: &BTreeSet<SstId>,
+    ) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let Some((_, rule)) = firing.rule else {
             return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
         };
+        if let (Some(runs), Some(target), Granularity::SortedRuns { pick }) = (runs, &firing.target, &rule.granularity)
+        {
+            let draft = runs.draft(shape, target, pick, &rule.trigger);
+            return self.one_draft(shape, firing, held, draft);
+        }
         let draft = match &rule.granularity {
             Granularity::File {} | Granularity::Files { .. } => {
                 return self.best_file(shape, firing, rule, held);
@@ -200,16 +251,10 @@ impl Strategy {
             Granularity::Level {} => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
             }
-            Granularity::SortedRuns { pick: RunPick::All, .. } => {
+            Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
-            Granularity::SortedRuns { pick: RunPick::SimilarSize, percent, min_runs } => {
-                let min_runs = min_runs.map_or(2, |n| to_usize(n.into()));
-                let due = firing.measure.threshold;
-                let excess =
-                    (1..view.level(level).runs.len()).find(|n| firing.measure.value - to_f64(to_u64(*n)) < due);
-                granularity::similar_runs(view, level, percent.unwrap_or(1), min_runs, excess.unwrap_or(1))
-            }
+            Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
         };
         self.one_draft(shape, firing, held, draft)
     }

@@ -7,7 +7,7 @@ use super::super::movement::Movement;
 use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
-use super::{Levels, Rule, Strategy, TieBreak};
+use super::{Levels, Rule, Strategy, TieBreak, whole_runs};
 
 impl Strategy {
     /// What TOML cannot express. The rule concerned, counted from 0, and the problem.
@@ -29,11 +29,20 @@ impl Strategy {
                     "layout: runs: at least one entry, each at least 1",
                 )?;
             }
+            Layout::Runs { grouping, expected_runs } => {
+                check(expected_runs.is_none_or(|n| n >= 2), None, "layout: expected_runs: at least 2")?;
+                whole_runs::validate_grouping(grouping).map_err(|what| (None, format!("layout: grouping: {what}")))?;
+            }
             Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
         self.validate_beside()?;
         for (n, rule) in self.rules.iter().enumerate() {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
+            whole_runs::validate_rule(&self.layout, rule).map_err(|what| (Some(n), what))?;
+        }
+        if matches!(self.layout, Layout::Runs { .. }) {
+            // What it expects limits the runs of the tree.
+            return Ok(());
         }
         // Without it, runs would gather until writers stop for good.
         let limits = |level| {
@@ -104,13 +113,11 @@ impl Strategy {
                 Some("level-saturation: full_at and files are above 0")
             }
             Trigger::SortedRuns { runs: Some(0 | 1) } => Some("sorted-runs: runs is at least 2"),
-            Trigger::SpaceAmplification { percent: 0 } => Some("space-amplification: percent is above 0"),
-            Trigger::SpaceAmplification { .. } if rule.granularity != whole_runs() || rule.levels != Levels::All => {
-                Some(
-                    "space-amplification looks at the whole tree: it takes levels = \"all\" and granularity = { kind = \"sorted-runs\" }",
-                )
-            }
-            Trigger::TombstoneDensity { share } if !(*share > 0.0 && *share <= 1.0) => {
+            Trigger::SpaceAmplification { percent: 0, .. } => Some("space-amplification: percent is above 0"),
+            Trigger::SpaceAmplification { .. } if rule.granularity != all_runs() || rule.levels != Levels::All => Some(
+                "space-amplification looks at the whole tree: it takes levels = \"all\" and granularity = { kind = \"sorted-runs\" }",
+            ),
+            Trigger::TombstoneDensity { share, .. } if !(*share > 0.0 && *share <= 1.0) => {
                 Some("tombstone-density: share is above 0 and at most 1")
             }
             Trigger::ReadAmplification { bytes_per_read, min_reads } if *bytes_per_read == 0 || *min_reads == 0 => {
@@ -147,23 +154,21 @@ impl Strategy {
             Granularity::Files { count: None, bytes: None, .. } | Granularity::Files { count: Some(0), .. } => {
                 return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
             }
-            Granularity::SortedRuns { pick: RunPick::All, percent, min_runs }
-                if percent.is_some() || min_runs.is_some() =>
-            {
-                return Err(
-                    "granularity sorted-runs: percent and min_runs belong to pick = \"similar-size\"".to_owned()
-                );
-            }
-            Granularity::SortedRuns { pick: RunPick::SimilarSize, .. }
-                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) =>
-            {
-                return Err("pick = \"similar-size\" takes trigger sorted-runs".to_owned());
+            Granularity::SortedRuns { pick } if *pick != RunPick::All {} => {
+                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) {
+                    return Err(format!("pick = \"{}\" takes trigger sorted-runs", pick.name()));
+                }
+                whole_runs::validate_pick(pick)?;
             }
             _ => {}
         }
         // A file that goes to a tiered level would be a run of its own there.
         let to_tiered = |level: &u8| self.may_apply(rule, *level) && self.may_be_tiered(level + 1);
-        if picks_files && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered) {
+        let in_place = matches!(self.layout, Layout::Runs { .. });
+        if picks_files
+            && !in_place
+            && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered)
+        {
             return Err(format!(
                 "granularity file and files need a leveled next level, and L{} is tiered: take sorted-runs or level",
                 level + 1
@@ -179,6 +184,7 @@ impl Strategy {
             Layout::OneLeveling { .. } => level == 0,
             // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.
             Layout::LLeveling {} => true,
+            Layout::Runs { .. } => true,
             Layout::Hybrid { runs } => runs.get(usize::from(level)).or(runs.last()).is_some_and(|runs| *runs > 1),
         }
     }
@@ -193,6 +199,6 @@ impl Strategy {
     }
 }
 
-fn whole_runs() -> Granularity {
-    Granularity::SortedRuns { pick: RunPick::All, percent: None, min_runs: None }
+fn all_runs() -> Granularity {
+    Granularity::SortedRuns { pick: RunPick::All {} }
 }
