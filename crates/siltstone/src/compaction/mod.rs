@@ -10,10 +10,12 @@
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
+//! | [`decision`] | a compaction from its choice to its end: what it should cost, what it did cost |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`conformance`] | the suite that any policy can be run through |
 
 pub mod conformance;
+pub mod decision;
 pub mod granularity;
 pub mod layout;
 pub mod movement;
@@ -24,6 +26,7 @@ pub mod strategy;
 pub mod trigger;
 pub mod view;
 
+pub use decision::{Decision, DecisionInput, Ended, Ending};
 pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
 pub use record::{Candidate, DecisionRecord, Reason};

@@ -11,7 +11,8 @@
 //! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
-//! 6. `snapshots`, `health`: leaves.
+//! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
+//! 7. `snapshots`, `health`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,6 +23,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::decisions::{DecisionFile, Ring};
 use super::pace::Pace;
 use super::read::{Tree, View};
 use super::stats::Counters;
@@ -64,6 +66,7 @@ pub(crate) struct Core {
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
     pub(crate) snapshots: Mutex<BTreeMap<SeqNo, u32>>,
+    pub(crate) decision_file: Mutex<DecisionFile>,
     pub(crate) health: Health,
 
     /// The log; none in a store opened read-only.
@@ -116,6 +119,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// While files are ingested: other writers of the keyspace wait.
     pub(crate) ingesting: AtomicBool,
+    /// Its last compactions.
+    pub(crate) decisions: Mutex<Ring>,
 }
 
 impl KeyspaceCore {

@@ -7,6 +7,7 @@
 pub mod background;
 mod checkpoint;
 mod core;
+mod decisions;
 mod env;
 mod ingest;
 mod open;
@@ -29,6 +30,7 @@ use serde::Serialize;
 
 use self::core::{Core, KeyspaceCore};
 use crate::batch::Batch;
+use crate::compaction::Decision;
 use crate::compaction::planner::ManualRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Kind;
@@ -422,6 +424,12 @@ impl Keyspace {
             memtable_bytes: view.memtable.table.bytes(),
             immutables: to_u64(view.immutables.len()),
         }
+    }
+
+    /// Its last compactions and why they were chosen, oldest first; those that run come last. The option `decision_records` says how
+    /// many are kept; they come back when the store is opened again, unless a crash has taken them.
+    pub fn decisions(&self) -> Vec<Arc<Decision>> {
+        self.core().decisions(&self.keyspace)
     }
 
     /// Its statistics.

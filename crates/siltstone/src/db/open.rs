@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE};
+use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
 use super::read::{MemSlot, Tree, View};
@@ -166,11 +167,17 @@ fn assemble(
         Arc::new(BlockCache::with_frame_bytes(options.cache_bytes, to_usize(u64::from(options.keyspace.block_bytes))));
     let max_open = to_usize(u64::from(options.max_open_files));
     let tables = TableCache::new(Arc::clone(&env.fs), dir, max_open, Arc::clone(&cache), options.direct.clone());
+    let kept = to_usize(u64::from(options.decision_records));
+    let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
+    let mut last_job = 0;
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
         let tree = Tree::new(Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
-        let core = keyspace_core(*id, &keyspace.name, KeyspaceOptions::from_text(&keyspace.options_text)?, tree)?;
+        let ring = Ring::new(kept, decisions.remove(id).unwrap_or_default());
+        last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
+        let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
+        let core = keyspace_core(*id, &keyspace.name, options, tree, ring)?;
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
     }
@@ -222,11 +229,12 @@ fn assemble(
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
         snapshots: Mutex::new(BTreeMap::new()),
+        decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
         visible: AtomicU64::new(last_seq.0),
         next_sst: AtomicU64::new(next_sst),
-        next_job: AtomicU64::new(1),
+        next_job: AtomicU64::new(last_job.saturating_add(1)),
         log_segment: AtomicU64::new(log_segment),
         obsolete_before: AtomicU64::new(0),
         flush_barrier: AtomicU64::new(u64::MAX),
@@ -276,6 +284,7 @@ pub(crate) fn keyspace_core(
     name: &str,
     options: KeyspaceOptions,
     tree: Tree,
+    decisions: Ring,
 ) -> Result<(Arc<KeyspaceCore>, crate::memtable::MemtableWriter)> {
     let policy: Arc<dyn CompactionPolicy> = Arc::new(Strategy::resolve(&options.strategy)?);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
@@ -291,6 +300,7 @@ pub(crate) fn keyspace_core(
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
+        decisions: Mutex::new(decisions),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
     Ok((Arc::new(keyspace), writer))
@@ -417,7 +427,8 @@ impl Core {
         let edit = ManifestEdit::CreateKeyspace { id, name: name.to_owned(), options_text: options.to_text() };
         self.poison_on_failure(manifest.commit(&[edit]))?;
         let tree = Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"));
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree)?;
+        let kept = to_usize(u64::from(self.options.decision_records));
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()))?;
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();

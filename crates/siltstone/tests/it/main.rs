@@ -4,4 +4,5 @@
 
 mod compaction;
 mod db;
+mod explain;
 mod golden;
