@@ -85,6 +85,26 @@ pub enum Event {
         /// How long it waited.
         waited: Duration,
     },
+    /// A keyspace got another strategy; nothing has been rewritten for it.
+    StrategySet {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The name of the strategy before.
+        from: String,
+        /// The name of the strategy from now on.
+        to: String,
+    },
+    /// A policy panicked and has lost its keyspace, until the store is opened again or a strategy is set.
+    PolicyPanicked {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The policy's name.
+        policy: String,
+        /// What the panic said.
+        message: String,
+        /// The name of the one that has taken over.
+        fallback: String,
+    },
     /// Background work failed. It is tried again later unless the error says [`Poisoned`](crate::ErrorKind::Poisoned).
     Error {
         /// What it was doing.

@@ -12,6 +12,7 @@
 //! | [`sst`], [`cache`] | sorted tables on disk, and their blocks in memory |
 //! | [`version`] | the shape of the tree, its edits, the manifest |
 //! | [`compaction`], [`schedule`] | decide, on metadata alone |
+//! | [`forecast`] | the dry run: the planner on estimated outputs |
 //! | [`jobs`], [`iter`] | act: flushes and merges as steps, and the iterators under them |
 //! | [`db`] | puts it together |
 //!
@@ -20,6 +21,7 @@
 pub mod cache;
 pub mod compaction;
 pub mod db;
+pub mod forecast;
 pub mod io;
 pub mod iter;
 pub mod jobs;
@@ -42,8 +44,8 @@ mod num;
 pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
-    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Range, Snapshot, Stats, Tree, TreeLevel,
-    TreeRun, VerifyReport,
+    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Range, Snapshot, Stats, SwitchPlan,
+    SwitchProgress, Tree, TreeLevel, TreeRun, VerifyReport,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

@@ -95,6 +95,15 @@ impl<'a> LsmView<'a> {
         self
     }
 
+    /// Another tree, other jobs and cursors, everything else the same: for dry runs.
+    #[must_use]
+    pub fn over<'b>(&self, version: &'b Version, running: &'b [Arc<Plan>], cursors: &'b [Bytes]) -> LsmView<'b>
+    where
+        'a: 'b,
+    {
+        LsmView { version, cursors, ..self.clone() }.with_running(running)
+    }
+
     /// The same view at wall time `now_ms`.
     #[must_use]
     pub fn at(mut self, now_ms: u64) -> LsmView<'a> {

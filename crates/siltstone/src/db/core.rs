@@ -12,7 +12,7 @@
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `snapshots`, `health`: leaves.
+//! 7. `snapshots`, `health`, a keyspace's `untold`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -27,17 +27,16 @@ use super::decisions::{DecisionFile, Ring};
 use super::pace::Pace;
 use super::read::{Tree, View};
 use super::stats::Counters;
+use super::strategy::Steering;
 use super::work::{Compactions, FlushState, LaneState};
 use super::write::WriteState;
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::{CompactionPolicy, LsmView, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventListener};
 use crate::io::{Clock, FileLock, Fs, Limiter, Workers};
 use crate::key::SeqNo;
 use crate::memtable::ArenaPool;
 use crate::options::{KeyspaceOptions, Options};
-use crate::schedule::constraint::run_limits;
 use crate::version::{KeyspaceId, Manifest, Version};
 use crate::wal::LogShared;
 
@@ -108,8 +107,12 @@ pub(crate) struct Core {
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
+    /// As it was opened with; the strategy in force is in `steering`.
     pub(crate) options: KeyspaceOptions,
-    pub(crate) policy: Arc<dyn CompactionPolicy>,
+    /// What decides its compactions. Loaded anew for each decision.
+    pub(crate) steering: ArcSwap<Steering>,
+    /// Events of a moment when a lock was held.
+    pub(crate) untold: Mutex<Vec<Event>>,
     /// Runs in all levels together at which writers of this keyspace are slowed down.
     pub(crate) slow_runs: AtomicU64,
     /// Runs in all levels together at which they stop. Both follow the depth of the tree.
@@ -129,14 +132,6 @@ impl KeyspaceCore {
         let _publish = self.publish.lock();
         let next = change(&self.view.load());
         self.view.store(Arc::new(next));
-    }
-
-    /// Takes the limits on sorted runs that fit the shape of `version`.
-    pub(crate) fn set_limits(&self, version: &Version) {
-        let view = LsmView::new(version, Sizes::from(&self.options));
-        let limits = run_limits(&*self.policy, &view, self.options.max_runs);
-        self.slow_runs.store(u64::from(limits.slowdown_runs), Ordering::Relaxed);
-        self.stop_runs.store(u64::from(limits.stop_runs), Ordering::Relaxed);
     }
 
     /// Publishes a tree: the version and its tables.

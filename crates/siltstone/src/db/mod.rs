@@ -16,6 +16,7 @@ mod range;
 mod read;
 mod snapshot;
 mod stats;
+mod strategy;
 mod verify;
 mod work;
 mod write;
@@ -42,6 +43,7 @@ pub use env::{Cancel, Env};
 pub use range::Range;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub use strategy::{SwitchPlan, SwitchProgress};
 pub use verify::{Damage, VerifyReport};
 pub use write::Durability;
 
@@ -263,9 +265,40 @@ impl Keyspace {
         self.keyspace.id
     }
 
-    /// Its options, as they are kept in the store.
-    pub fn options(&self) -> &KeyspaceOptions {
-        &self.keyspace.options
+    /// Its options, as they are kept in the store. Only the strategy can change while it is open
+    /// ([`set_strategy`](Self::set_strategy)); this is a copy.
+    pub fn options(&self) -> KeyspaceOptions {
+        self.keyspace.current_options()
+    }
+
+    /// Gives it another compaction strategy: the name of a preset, or the text of a strategy file. Durable when it returns; a crash
+    /// before leaves the old or the new one.
+    ///
+    /// No data is rewritten by the switch. Running merges end as they were planned; what comes after them brings the tree to its new
+    /// shape. Switching again meanwhile is fine. See [`plan_switch`](Self::plan_switch) and [`switch_progress`](Self::switch_progress).
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the line, for an unknown or impossible strategy; `ReadOnly`, `Closed`, `NotFound` if it was dropped;
+    /// `NoSpace` (nothing has changed), `Poisoned`.
+    pub fn set_strategy(&self, strategy: &str) -> Result<()> {
+        self.core().set_strategy(&self.keyspace, strategy)
+    }
+
+    /// The dry run of [`set_strategy`](Self::set_strategy): what merges would read and write, how long that takes, how much more space
+    /// there must be, and what the tree looks like then. Reads metadata only; works on a store opened read-only, too.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the line, for an unknown or impossible strategy; `Closed`.
+    pub fn plan_switch(&self, strategy: &str) -> Result<SwitchPlan> {
+        self.core().plan_switch(&self.keyspace, strategy)
+    }
+
+    /// How far its tree is on the way to the shape that its strategy wants. Each call is a dry run: milliseconds on a large tree.
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidArgument` if a policy of the user's own breaks a law.
+    pub fn switch_progress(&self) -> Result<SwitchProgress> {
+        self.core().switch_progress(&self.keyspace)
     }
 
     pub(crate) fn store_address(&self) -> usize {

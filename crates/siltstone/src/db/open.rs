@@ -18,11 +18,11 @@ use super::env::Env;
 use super::pace::Pace;
 use super::read::{MemSlot, Tree, View};
 use super::stats::Counters;
+use super::strategy::Steering;
 use super::work::{Compactions, FlushState, LaneState};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::CompactionPolicy;
 use crate::compaction::strategy::Strategy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
@@ -286,14 +286,15 @@ pub(crate) fn keyspace_core(
     tree: Tree,
     decisions: Ring,
 ) -> Result<(Arc<KeyspaceCore>, crate::memtable::MemtableWriter)> {
-    let policy: Arc<dyn CompactionPolicy> = Arc::new(Strategy::resolve(&options.strategy)?);
+    let steering = Steering::new(&options.strategy)?;
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
         id,
         name: name.to_owned(),
         options,
-        policy,
+        steering: ArcSwap::from_pointee(steering),
+        untold: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),

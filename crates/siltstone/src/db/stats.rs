@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::core::KeyspaceCore;
 use crate::num::to_u64;
+use crate::version::Level;
 
 const STRIPES: usize = 16;
 
@@ -215,26 +216,33 @@ pub struct LevelStats {
     pub tombstones: u64,
 }
 
+impl LevelStats {
+    pub(crate) fn of(level: &Level) -> LevelStats {
+        let mut stats = LevelStats { runs: to_u64(level.runs.len()), ..LevelStats::default() };
+        for file in level.files() {
+            stats.files += 1;
+            stats.bytes += file.bytes;
+            stats.entries += file.entries;
+            stats.tombstones += file.tombstones;
+        }
+        stats
+    }
+}
+
 /// The size of a keyspace now.
 pub(crate) fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
     let view = keyspace.view.load();
     let slots = std::iter::once(&view.memtable).chain(&view.immutables);
     let mut stats = KeyspaceStats {
         name: keyspace.name.clone(),
-        strategy: keyspace.policy.name().to_owned(),
+        strategy: keyspace.steering.load().policy.name().to_owned(),
         memtable_bytes: slots.map(|slot| slot.table.bytes()).sum(),
         immutables: to_u64(view.immutables.len()),
         ..KeyspaceStats::default()
     };
     for level in &view.tree.version.levels {
-        let mut of_level = LevelStats { runs: to_u64(level.runs.len()), ..LevelStats::default() };
-        for file in level.files() {
-            of_level.files += 1;
-            of_level.bytes += file.bytes;
-            of_level.entries += file.entries;
-            of_level.tombstones += file.tombstones;
-            stats.raw_bytes += file.raw_bytes;
-        }
+        let of_level = LevelStats::of(level);
+        stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
         stats.disk_bytes += of_level.bytes;

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
 use crate::cache::sst_path;
+use crate::compaction::CompactionPolicy;
 use crate::compaction::decision::{Decision, Ended, Ending, predict_ns};
 use crate::compaction::plan::{Action, Plan};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
@@ -388,7 +389,7 @@ impl Core {
             return LaneStep::IdleFor(wait);
         }
         let ended = match &mut state.active {
-            None => match self.next_compaction() {
+            None => match self.choose() {
                 Ok(None) => {
                     // What had failed need not be done any more.
                     self.health.set_trouble(Trouble::Compaction, None);
@@ -463,6 +464,13 @@ impl Core {
         }
     }
 
+    /// What to do next, and the events of the choice.
+    fn choose(&self) -> Result<Option<Chosen>> {
+        let chosen = self.next_compaction();
+        self.tell_untold();
+        chosen
+    }
+
     /// Asks the planner of each keyspace in turn; a plan that needs no merge is applied at once.
     fn next_compaction(&self) -> Result<Option<Chosen>> {
         let mut compactions = self.compaction.lock();
@@ -498,9 +506,19 @@ impl Core {
         Ok(None)
     }
 
-    /// What the planner wants next in `keyspace`: a user's request first.
+    /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
     fn plan_for(
         &self,
+        compactions: &mut Compactions,
+        keyspace: &Arc<KeyspaceCore>,
+    ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
+        keyspace.ask(|policy| self.plan_by(policy, compactions, keyspace))?
+    }
+
+    /// What the planner wants next in `keyspace` by `policy`: a user's request first.
+    fn plan_by(
+        &self,
+        policy: &dyn CompactionPolicy,
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
@@ -523,7 +541,7 @@ impl Core {
                 ended.push(Arc::clone(manual));
                 continue;
             }
-            match planner::plan_manual(&*keyspace.policy, &view, &manual.request)? {
+            match planner::plan_manual(policy, &view, &manual.request)? {
                 ManualStep::Run(plan) => {
                     chosen = Some((*plan, Some(Arc::clone(manual))));
                     break;
@@ -542,7 +560,7 @@ impl Core {
         if chosen.is_some() {
             return Ok(chosen);
         }
-        Ok(planner::plan(&*keyspace.policy, &view)?.map(|plan| (plan, None)))
+        Ok(planner::plan(policy, &view)?.map(|plan| (plan, None)))
     }
 
     fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {
@@ -612,7 +630,7 @@ impl Core {
 
     /// The record of a plan that is about to be carried out.
     fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
-        let decision = Decision::new(plan, keyspace.id, keyspace.policy.name());
+        let decision = Decision::new(plan, keyspace.id, keyspace.steering.load().policy.name());
         let bytes = decision.record.read_bytes + decision.record.write_bytes;
         Arc::new(Decision {
             job: self.new_job_id().0,
@@ -699,6 +717,14 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
+    pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
+        let compactions = self.compaction.lock();
+        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        let cursors = compactions.cursors.get(&keyspace).cloned().unwrap_or_default();
+        (running.map(|running| Arc::clone(&running.plan)).collect(), cursors)
     }
 
     fn unregister(&self, running: &Arc<Running>) {

@@ -167,7 +167,7 @@ fn keyspaces_come_go_and_keep_their_options() {
     let db = Db::open(folder.path(), tiny()).unwrap();
     assert_eq!(db.list_keyspaces(), ["default", "users"]);
     let users = db.keyspace("users").unwrap();
-    assert_eq!(users.options(), &options);
+    assert_eq!(users.options(), options);
     assert_eq!(users.get(key(1999)).unwrap().as_deref(), Some(&b"user"[..]));
     assert_eq!(users.range::<&str>(..).unwrap().count(), 2000);
     db.drop_keyspace("users").unwrap();

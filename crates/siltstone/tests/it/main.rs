@@ -6,3 +6,4 @@ mod compaction;
 mod db;
 mod explain;
 mod golden;
+mod switch;
