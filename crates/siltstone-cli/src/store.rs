@@ -113,6 +113,16 @@ impl StoreArgs {
         Ok(Db::open(&self.path, options)?)
     }
 
+    /// The keyspace called `name`, which must exist.
+    pub(crate) fn keyspace(&self, db: &Db, name: &str) -> anyhow::Result<Keyspace> {
+        db.keyspace(name).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                anyhow::anyhow!("there is no keyspace {name:?}; the store has: {}", db.list_keyspaces().join(", "))
+            }
+            _ => error.into(),
+        })
+    }
+
     fn must_exist(&self) -> anyhow::Result<()> {
         if !self.path.is_dir() {
             bail!("there is no store at {}: check the path; `put` and `import` make a store", self.path.display());
@@ -134,16 +144,7 @@ pub(crate) struct KeyspaceArgs {
 impl KeyspaceArgs {
     /// The keyspace, which must exist.
     pub(crate) fn find(&self, db: &Db) -> anyhow::Result<Keyspace> {
-        db.keyspace(&self.keyspace).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                anyhow::anyhow!(
-                    "there is no keyspace {:?}; the store has: {}",
-                    self.keyspace,
-                    db.list_keyspaces().join(", ")
-                )
-            }
-            _ => error.into(),
-        })
+        self.store.keyspace(db, &self.keyspace)
     }
 
     /// The keyspace, made when there is none.
@@ -155,7 +156,7 @@ impl KeyspaceArgs {
             }
             found => {
                 let found = found?;
-                if given.contains_key("keyspace") && *found.options() != options.keyspace {
+                if given.contains_key("keyspace") && found.options() != options.keyspace {
                     let name = &self.keyspace;
                     line(&format!(
                         "note: keyspace {name} keeps the options that it was made with; those given are for new ones"

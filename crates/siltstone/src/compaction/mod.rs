@@ -10,10 +10,12 @@
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
+//! | [`appraisal`] | how every rule stands, whether it fires or not |
 //! | [`decision`] | a compaction from its choice to its end: what it should cost, what it did cost |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`conformance`] | the suite that any policy can be run through |
 
+pub mod appraisal;
 pub mod conformance;
 pub mod decision;
 pub mod granularity;
@@ -26,6 +28,7 @@ pub mod strategy;
 pub mod trigger;
 pub mod view;
 
+pub use appraisal::{Appraisal, Verdict};
 pub use decision::{Decision, DecisionInput, Ended, Ending};
 pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
@@ -53,6 +56,13 @@ pub trait CompactionPolicy: Send + Sync {
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
         let last = view.last_level().max(LevelId(1));
         (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+    }
+
+    /// How every rule stands, on every level on which it looks, the most important first: for people, who want to know why something is
+    /// compacted or why nothing is. A policy that has no rules to show returns nothing. A pure function of the view, too.
+    fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
+        let _ = view;
+        Vec::new()
     }
 
     /// Where the files of manual compactions end.

@@ -12,6 +12,7 @@ mod env;
 mod ingest;
 mod open;
 mod pace;
+mod pending;
 mod range;
 mod read;
 mod snapshot;
@@ -40,6 +41,7 @@ use crate::options::{KeyspaceOptions, Options};
 use crate::version::{FileMeta, KeyspaceId};
 
 pub use env::{Cancel, Env};
+pub use pending::{Pending, PendingRule};
 pub use range::Range;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -463,6 +465,14 @@ impl Keyspace {
     /// many are kept; they come back when the store is opened again, unless a crash has taken them.
     pub fn decisions(&self) -> Vec<Arc<Decision>> {
         self.core().decisions(&self.keyspace)
+    }
+
+    /// What would be compacted next and with which inputs, how every rule stands, and what waits for whom. Nothing is begun.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the policy panics and none is left to take over.
+    pub fn pending(&self) -> Result<Pending> {
+        self.core().pending(&self.keyspace)
     }
 
     /// Its statistics.

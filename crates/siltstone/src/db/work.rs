@@ -21,7 +21,7 @@ use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
 use crate::cache::sst_path;
 use crate::compaction::CompactionPolicy;
-use crate::compaction::decision::{Decision, Ended, Ending, predict_ns};
+use crate::compaction::decision::{Decision, Ended, Ending};
 use crate::compaction::plan::{Action, Plan};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
@@ -68,6 +68,27 @@ pub(crate) struct Compactions {
     manual: Vec<Arc<Manual>>,
     /// The keyspace that was served last: the next pick begins behind it.
     last_served: KeyspaceId,
+}
+
+impl Compactions {
+    /// What runs in a keyspace, with its records, and the round-robin cursors.
+    pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
+        let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
+        Jobs {
+            plans: running().map(|running| Arc::clone(&running.plan)).collect(),
+            decisions: running().map(|running| Arc::clone(&running.decision)).collect(),
+            cursors: self.cursors.get(&keyspace).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// What runs in a keyspace.
+pub(super) struct Jobs {
+    pub(super) plans: Vec<Arc<Plan>>,
+    /// Their records, in the same order.
+    pub(super) decisions: Vec<Arc<Decision>>,
+    /// The round-robin cursors.
+    pub(super) cursors: Vec<Bytes>,
 }
 
 /// A compaction that has been chosen and has not taken effect yet.
@@ -630,17 +651,8 @@ impl Core {
 
     /// The record of a plan that is about to be carried out.
     fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
-        let decision = Decision::new(plan, keyspace.id, keyspace.steering.load().policy.name());
-        let bytes = decision.record.read_bytes + decision.record.write_bytes;
-        Arc::new(Decision {
-            job: self.new_job_id().0,
-            started_ms: self.clock.wall_ns() / 1_000_000,
-            predicted_ns: match plan.action {
-                Action::Merge => predict_ns(keyspace.decisions.lock().iter().map(|decision| &**decision), bytes),
-                Action::Move | Action::Drop => None,
-            },
-            ..decision
-        })
+        let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
+        Arc::new(Decision { job: self.new_job_id().0, ..decision })
     }
 
     /// What a job has taken so far.

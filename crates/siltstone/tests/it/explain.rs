@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use siltstone::compaction::{Action, Decision, Ending};
+use siltstone::compaction::{Action, Decision, Ending, Verdict};
 use siltstone::io::sim::{CallKind, Device, Errno, Fault, SimClock, SimExecutor, SimFs};
 use siltstone::io::{Clock, Executor, Fs, Rng};
 use siltstone::{Cancel, Db, Env, Event, EventListener, KeyspaceOptions, Options};
@@ -252,4 +252,39 @@ fn a_folder_is_judged_without_the_records() {
     let db = machine.open(&options());
     assert!(db.default_keyspace().decisions().is_empty());
     assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 300);
+}
+
+#[test]
+fn what_is_pending_is_what_is_done_next() {
+    // A store that was cut off in the middle: looked at read-only, then opened.
+    let machine = Machine::new();
+    let db = machine.open(&options());
+    let keyspace = db.default_keyspace();
+    for i in 0..3000u64 {
+        keyspace.put(format!("key-{:04}", i * 7919 % 300), format!("{i:040}")).unwrap();
+    }
+    db.close().unwrap();
+    machine.heard.0.lock().unwrap().clear();
+    let read_only = Env { read_only: true, ..machine.env() };
+    let looker = Db::open_with("/store", options(), read_only).unwrap();
+    let pending = looker.default_keyspace().pending().unwrap();
+    let next = pending.next.as_ref().expect("runs had gathered");
+    assert_eq!(pending.rules[0].appraisal.verdict, Verdict::Next);
+    assert!(next.predicted_ns.is_some() && pending.running.is_empty() && pending.refused.is_none());
+    drop(looker);
+    let db = machine.open(&options());
+    db.wait_idle().unwrap();
+    let heard = machine.heard.0.lock().unwrap();
+    let first = heard.iter().find_map(|event| match event {
+        Event::CompactionStart { decision, .. } => Some(Decision::clone(decision)),
+        _ => None,
+    });
+    let first = first.unwrap();
+    assert_eq!((first.inputs, first.record), (next.inputs.clone(), next.record.clone()));
+    drop(heard);
+    // When all is done, every rule is there with its figures, and none fires.
+    let pending = db.default_keyspace().pending().unwrap();
+    assert!(pending.next.is_none());
+    assert!(pending.rules.iter().all(|rule| rule.appraisal.verdict == Verdict::Quiet), "{pending:#?}");
+    assert!(pending.rules.iter().any(|rule| rule.appraisal.score() > 0.0));
 }

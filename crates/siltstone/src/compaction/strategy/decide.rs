@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::CompactionPolicy;
+use super::super::appraisal::Appraisal;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
 use super::super::movement::{Movement, scores};
@@ -18,6 +19,8 @@ use super::super::view::{LsmView, MAX_LEVELS};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
 use crate::num::{to_f64, to_u64, to_usize};
 use crate::version::{FileMeta, LevelId, Run, SstId};
+
+mod explain;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -38,7 +41,7 @@ impl Firing<'_> {
         let Measure { value, threshold } = self.measure;
         match self.rule {
             Some((n, rule)) => DecisionRecord::new(Reason::Rule(n + 1), rule.trigger.name(), value, threshold),
-            None => DecisionRecord::new(Reason::Layout, "runs", value, threshold),
+            None => DecisionRecord::new(Reason::Layout, explain::LAYOUT, value, threshold),
         }
     }
 }
@@ -70,6 +73,10 @@ impl CompactionPolicy for Strategy {
             }
         }
         None
+    }
+
+    fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
+        self.appraise(view)
     }
 
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
