@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use clap::Args;
 use siltstone::{Db, ErrorKind, Keyspace, Options};
+use siltstone_lab::strategy::choose;
 
 use crate::output::from_hex;
 use crate::progress::line;
@@ -16,7 +17,7 @@ pub(crate) struct OptionArgs {
     /// TOML file of options, as `siltstone stats --print-options` prints them
     #[arg(long, value_name = "FILE", help_heading = "Store options")]
     options: Option<PathBuf>,
-    /// One option, e.g. cache_bytes=64MiB or keyspace.strategy=tiering; overrides --options, can be repeated
+    /// One option, e.g. cache_bytes=64MiB, keyspace.strategy=tiering or keyspace.strategy=./mine.toml; overrides --options, can be repeated
     #[arg(long, value_name = "NAME=VALUE", help_heading = "Store options")]
     set: Vec<String>,
 }
@@ -34,7 +35,8 @@ impl OptionArgs {
         for setting in &self.set {
             set(&mut given, setting)?;
         }
-        let options = Options::from_text(&given.to_string())?;
+        let mut options = Options::from_text(&given.to_string())?;
+        options.keyspace.strategy = choose(&options.keyspace.strategy)?.option;
         Ok((options, given))
     }
 }

@@ -429,9 +429,68 @@ fn compare_tells_strategies_apart() {
 }
 
 #[test]
+fn strategies_are_shown_planned_and_set() {
+    let room = Room::new();
+    let list = text(&room.ok(&["strategies"]));
+    let head = list.lines().next().unwrap();
+    assert_eq!(
+        head.split_whitespace().collect::<Vec<_>>(),
+        ["NAME", "LAYOUT", "TRIGGERS", "GRANULARITY", "MOVEMENT", "SOURCE"]
+    );
+    let tiering = list.lines().find(|line| line.starts_with("tiering ")).unwrap();
+    assert!(tiering.contains("sorted-runs") && tiering.contains("luo19"), "{tiering}");
+    let count: u64 = text(&room.ok(&["strategies", "--count"])).trim().parse().unwrap();
+    assert!(count > 10_000, "{count}");
+    assert_eq!(json(&room.ok(&["strategies", "--count", "--json"]))["valid"], count);
+
+    room.write("in.tsv", shuffled_tsv(20_000));
+    let mine = text(&room.ok(&["strategies", "leveling"])).replace("name = \"leveling\"", "name = \"mine\"");
+    room.write("mine.toml", &mine);
+    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
+    let import = ["import", "s", "in.tsv", "--set", "keyspace.strategy=tiering"];
+    room.ok(&[&import[..], &small[..]].concat());
+    let records = room.ok(&["export", "s"]);
+    let plan = json(&room.ok(&["strategy", "plan", "s", "./mine.toml", "--json"]));
+    assert_eq!((plan["from"].as_str(), plan["to"].as_str()), (Some("tiering"), Some("mine")));
+    assert!(plan["read_bytes"].as_u64().unwrap() > 0 && plan["settled"] == true, "{plan}");
+    assert!(text(&room.ok(&["strategy", "plan", "s", "leveling"])).contains("extra space"));
+    assert!(
+        text(&room.ok(&["strategy", "show", "s"])).starts_with("default: tiering (built in)"),
+        "a plan changes nothing"
+    );
+    room.ok(&["strategy", "set", "s", "./mine.toml", "--wait"]);
+    let shown = json(&room.ok(&["strategy", "show", "s", "--json"]));
+    assert_eq!((shown["name"].as_str(), &shown["progress"]["is_done"]), (Some("mine"), &Value::Bool(true)), "{shown}");
+    assert_eq!(shown["text"].as_str(), Some(&mine[..]));
+    assert!(shown["levels"].as_array().unwrap().iter().all(|level| level["runs"].as_u64().unwrap() <= 1), "{shown}");
+    assert_eq!(room.ok(&["export", "s"]), records);
+    room.ok(&["strategy", "set", "s", "tiering"]);
+    assert!(text(&room.ok(&["inspect", "s"])).contains("tiering"));
+    room.ok(&["verify", "s"]);
+
+    // A file stands wherever a name may.
+    let rows = json(&room.ok(&["compare", "in.tsv", "--strategies", "tiering,./mine.toml", "--json", "-q"]));
+    assert_eq!(rows[1]["strategy"], "mine");
+    room.ok(&["bench", "--num", "1000", "--workloads", "fillseq", "--set", "keyspace.strategy=./mine.toml", "-q"]);
+    assert!(room.fails(&["strategy", "set", "s", "levelling"]).contains("one-leveling"));
+    room.write("wrong.toml", mine.replace("size_ratio = 10", "size_ratio = 1"));
+    for line in [
+        &["strategy", "set", "s", "./wrong.toml"][..],
+        &["compare", "in.tsv", "--strategies", "./wrong.toml"],
+        &["put", "t", "k", "v", "--set", "keyspace.strategy=./wrong.toml"],
+    ] {
+        let error = room.fails(line);
+        assert!(
+            error.contains("wrong.toml") && error.contains("line 4") && error.contains("from 2 to 1000"),
+            "{error}"
+        );
+    }
+}
+
+#[test]
 fn help_has_examples() {
     let room = Room::new();
-    for command in ["get", "import", "export", "verify", "compare", "bench", "inspect"] {
+    for command in ["get", "import", "export", "verify", "compare", "bench", "inspect", "strategies", "strategy"] {
         let help = text(&room.ok(&[command, "--help"]));
         assert!(help.contains("Examples:"), "{help}");
     }

@@ -5,6 +5,7 @@
 //! load      runs a phase of a workload against a store, closed loop, one latency per operation
 //! metrics   latency histograms, processor time
 //! compare   the same input into one store per strategy, then reads, updates and deletes
+//! strategy  what a user calls a strategy: a preset's name or a file
 //! report    rows -> a table, JSON, and one HTML page that works offline
 //! ```
 //!
@@ -16,4 +17,5 @@ pub mod load;
 pub mod metrics;
 pub mod num;
 pub mod report;
+pub mod strategy;
 pub mod workload;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use clap::Args;
-use siltstone::compaction::strategy::strategies;
 use siltstone_lab::compare::{Comparison, DEFINITIONS, Fixed, Generated, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
+use siltstone_lab::strategy::choose;
 use siltstone_lab::workload::Workload;
 
 use super::import::{FileSource, OnError};
@@ -34,7 +34,7 @@ one after the other, and are removed. A sorted FILE needs hardly any merging; up
 pub(crate) struct Compare {
     /// The data; without it, records are generated
     file: Option<PathBuf>,
-    /// Names of strategies, separated by commas; `siltstone strategies` lists them
+    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
     #[arg(long, value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
     strategies: Vec<String>,
     /// Records of the built-in workload: 16-byte keys in random order, 100-byte values
@@ -90,7 +90,8 @@ impl Compare {
         let source = self.source()?;
         let plan = self.plan()?;
         if !self.quiet {
-            line(&format!("compare: {} under {}", source.describe(), plan.strategies.join(", ")));
+            let names: Vec<&str> = plan.strategies.iter().map(|strategy| &strategy.name[..]).collect();
+            line(&format!("compare: {} under {}", source.describe(), names.join(", ")));
         }
         let mut watch = Watch { interrupt, quiet: self.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
@@ -123,12 +124,10 @@ impl Compare {
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
-        let known: Vec<_> = strategies().iter().map(|preset| preset.name).collect();
-        for (i, name) in self.strategies.iter().enumerate() {
-            if !known.contains(&name.as_str()) {
-                bail!("there is no strategy {name:?}: choose from {}", known.join(","));
-            }
-            ensure!(!self.strategies[..i].contains(name), "strategy {name:?} is named twice");
+        let strategies = self.strategies.iter().map(|name| choose(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        for (i, strategy) in strategies.iter().enumerate() {
+            let name = &strategy.name;
+            ensure!(strategies[..i].iter().all(|other| other.name != *name), "strategy {name:?} is named twice");
         }
         let (options, given) = self.options.read()?;
         let keyspace = given.get("keyspace").and_then(toml::Value::as_table);
@@ -137,7 +136,7 @@ impl Compare {
         let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
         Ok(Plan {
-            strategies: self.strategies.clone(),
+            strategies,
             options,
             fixed: Fixed {
                 memtable: in_keyspace("memtable_bytes"),

@@ -142,7 +142,7 @@ fn tree(keyspace: &Keyspace) -> Tree {
     let runs = || levels.iter().flat_map(|level| &level.runs);
     Tree {
         keyspace: keyspace.name().to_owned(),
-        strategy: keyspace.options().strategy.lines().next().unwrap_or_default().to_owned(),
+        strategy: keyspace.stats().strategy,
         memtable_bytes: tree.memtable_bytes,
         bytes: runs().map(|run| run.bytes).sum(),
         files: runs().map(|run| count(run.files.len())).sum(),

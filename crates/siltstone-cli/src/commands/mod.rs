@@ -14,6 +14,7 @@ mod put;
 mod scan;
 mod stats;
 mod strategies;
+mod strategy;
 mod verify;
 
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ pub(crate) enum Command {
     Explain(explain::Explain),
     /// List the compaction strategies
     Strategies(strategies::Strategies),
+    /// Show, change or try out the strategy of a store
+    Strategy(strategy::Strategy),
     /// Run db_bench's basic workloads
     Bench(bench::Bench),
     /// Compare compaction strategies on your data
@@ -75,6 +78,7 @@ impl Command {
             Command::Compact(command) => command.run(interrupt),
             Command::Explain(command) => command.run(),
             Command::Strategies(command) => command.run(),
+            Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
         }

@@ -21,6 +21,7 @@ use serde::Serialize;
 use siltstone::{Error, ErrorKind, Options, Result};
 
 use crate::metrics::LatencySummary;
+use crate::strategy::Chosen;
 
 pub use scale::{Fixed, Scale};
 pub use source::{Generated, Record, Records, Source};
@@ -29,8 +30,8 @@ pub use survey::Survey;
 /// What to compare and how.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Names of strategies, one store each, in this order.
-    pub strategies: Vec<String>,
+    /// The strategies, one store each, in this order.
+    pub strategies: Vec<Chosen>,
     /// Options of every store; strategy and scaled sizes are put in.
     pub options: Options,
     /// Which sizes the user chose: they are not scaled.

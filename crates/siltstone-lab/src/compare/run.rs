@@ -9,6 +9,7 @@ use super::survey::Input;
 use super::{Comparison, Observer, Plan, Row, Source, Step, cancelled};
 use crate::metrics::{Latencies, cpu_seconds};
 use crate::num::{count, per_second, ratio};
+use crate::strategy::Chosen;
 use crate::workload::Permutation;
 
 const TICK: u64 = 1 << 10;
@@ -19,11 +20,11 @@ pub(super) fn run_strategy(
     input: &Input,
     plan: &Plan,
     comparison: &Comparison,
-    strategy: &str,
+    strategy: &Chosen,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Row> {
     let folder = tempfile::Builder::new().prefix("siltstone-compare-").tempdir_in(&plan.dir)?;
-    let options = comparison.scale.apply(&plan.options, strategy);
+    let options = comparison.scale.apply(&plan.options, &strategy.option);
     let cpu_before = cpu_seconds();
     let db = Db::open(folder.path().join("store"), options)?;
     let mut bench = Bench {
@@ -32,7 +33,7 @@ pub(super) fn run_strategy(
         input,
         rng: Rng::new(plan.seed).split("operations"),
         observer,
-        row: Row { strategy: strategy.to_owned(), ..Row::default() },
+        row: Row { strategy: strategy.name.clone(), ..Row::default() },
         writes: Latencies::new(),
         user_bytes: 0,
     };

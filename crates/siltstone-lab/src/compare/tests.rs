@@ -1,5 +1,6 @@
 use super::survey::survey;
 use super::*;
+use crate::strategy::choose;
 use crate::workload::Workload;
 
 struct Silent;
@@ -43,7 +44,7 @@ fn sizes_follow_the_input_unless_they_are_set() {
 fn two_strategies_see_the_same_operations_and_end_with_the_same_records() {
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
-        strategies: vec!["leveling".to_owned(), "tiering".to_owned()],
+        strategies: vec![choose("leveling").unwrap(), choose("tiering").unwrap()],
         options: Options::default(),
         fixed: Fixed::default(),
         reads: None,
@@ -80,7 +81,7 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
     }
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
-        strategies: vec!["leveling".to_owned()],
+        strategies: vec![choose("leveling").unwrap()],
         options: Options::default(),
         fixed: Fixed::default(),
         reads: None,

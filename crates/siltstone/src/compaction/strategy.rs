@@ -30,7 +30,10 @@ use super::view::MAX_LEVELS;
 use crate::error::{Error, Result};
 
 mod decide;
+mod ensembles;
 mod validate;
+
+pub use ensembles::{Ensembles, count_ensembles};
 
 /// A strategy that is compiled in.
 #[derive(Clone, Copy, Debug)]
@@ -227,6 +230,22 @@ impl<'de> Deserialize<'de> for Levels {
     }
 }
 
+/// The line of a part of a strategy file that a problem is about, with its number: the first that holds the name with which the problem
+/// begins, else the layout's, else the first of the part.
+fn offending_line(text: &str, within: std::ops::Range<usize>, problem: &str) -> String {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let part = text.get(within.clone()).unwrap_or_default();
+    let names = problem.split(':').next().unwrap_or_default().split(|c| !is_name(c)).filter(|name| !name.is_empty());
+    let holds = |line: &str| names.clone().any(|name| line.split(|c| !is_name(c)).any(|word| word == name));
+    let is_said = |line: &&str| !line.trim_start().starts_with('#') && holds(line);
+    let first = part.lines().next().unwrap_or_default();
+    let is_layout = |line: &&str| line.trim_start().starts_with("layout");
+    let line = part.lines().find(is_said).or_else(|| part.lines().find(is_layout)).unwrap_or(first);
+    let before = within.start + line.as_ptr().addr().saturating_sub(part.as_ptr().addr());
+    let number = 1 + text.get(..before).map_or(0, |before| before.matches('\n').count());
+    format!("line {number}, `{}`", line.trim())
+}
+
 impl Strategy {
     /// Reads a strategy file.
     ///
@@ -243,13 +262,14 @@ impl Strategy {
         let strategy: Strategy =
             toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
         let spans: Spans = toml::from_str(text).map_err(|error| refuse(error.to_string()))?;
-        let line_of = |rule: usize| {
-            let start = spans.rule.get(rule).map_or(0, |span| span.span().start);
-            1 + text.get(..start).map_or(0, |before| before.matches('\n').count())
-        };
-        strategy.validate().map_err(|(rule, what)| match rule {
-            Some(rule) => refuse(format!("line {}, rule {}: {what}", line_of(rule), rule + 1)),
-            None => refuse(what),
+        strategy.validate().map_err(|(rule, what)| {
+            let rule_start = |n: usize| spans.rule.get(n).map_or(0, |span| span.span().start);
+            let within = match rule {
+                Some(n) => rule_start(n)..spans.rule.get(n + 1).map_or(text.len(), |next| next.span().start),
+                None => 0..spans.rule.first().map_or(text.len(), |first| first.span().start),
+            };
+            let place = rule.map_or_else(String::new, |n| format!("rule {}: ", n + 1));
+            refuse(format!("{}: {place}{what}", offending_line(text, within, &what)))
         })?;
         Ok(strategy)
     }

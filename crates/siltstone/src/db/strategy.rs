@@ -198,7 +198,8 @@ impl Core {
     /// Makes `strategy` the keyspace's, durably.
     pub(crate) fn set_strategy(&self, keyspace: &Arc<KeyspaceCore>, strategy: &str) -> Result<()> {
         self.health.check_write()?;
-        let strategy = strategy.trim();
+        // A name is a name with blanks around it; a text is kept as it is.
+        let strategy = if strategy.contains('\n') { strategy } else { strategy.trim() };
         let next = Steering::new(strategy)?;
         let mut manifest = self.lock_manifest()?;
         if keyspace.dropped.load(Ordering::Acquire) {
@@ -233,7 +234,7 @@ impl Core {
     /// The dry run of a switch to `strategy`.
     pub(crate) fn plan_switch(&self, keyspace: &KeyspaceCore, strategy: &str) -> Result<SwitchPlan> {
         self.health.check_open()?;
-        let policy = Strategy::resolve(strategy.trim())?;
+        let policy = Strategy::resolve(strategy)?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let forecast = self.dry_run(keyspace, &policy, &version, true)?;
         Ok(SwitchPlan {
