@@ -60,7 +60,7 @@ impl World {
         for live in &mut self.live {
             live.handle =
                 db.keyspace(&live.name).map_err(|e| Violation(format!("keyspace {} is gone: {e:?}", live.name)))?;
-            if *live.handle.options() != live.options {
+            if live.handle.options() != live.options {
                 return broken(format!("keyspace {} changed its options over a reopen", live.name));
             }
         }

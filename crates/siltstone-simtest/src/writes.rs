@@ -188,7 +188,7 @@ impl World {
         let Some(handle) = self.allow(outcome)? else {
             return self.settle_keyspaces();
         };
-        if *handle.options() != options {
+        if handle.options() != options {
             return broken("a keyspace has other options than it was created with");
         }
         if self.names_dropped.contains(&name) {

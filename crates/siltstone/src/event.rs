@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::compaction::Decision;
+use crate::compaction::{Decision, Law};
 use crate::error::Error;
 use crate::version::{KeyspaceId, SstId};
 
@@ -70,6 +70,18 @@ pub enum Event {
         keyspace: KeyspaceId,
         /// The whole record, with what was spent.
         decision: Arc<Decision>,
+    },
+    /// A policy's plan broke a law of the tree and was refused. The policy is asked again when its view of the keyspace has changed: a version
+    /// was installed, a job has ended, a snapshot went, another strategy was set. Until then nothing of the keyspace is compacted.
+    PlanRefused {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The policy's name.
+        policy: String,
+        /// The law.
+        law: Law,
+        /// By what it was broken.
+        what: String,
     },
     /// Writers wait: too many sorted runs, or no memory for another memtable.
     Stall {

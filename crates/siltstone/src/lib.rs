@@ -44,8 +44,8 @@ mod num;
 pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
-    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Pending, PendingRule, Range, Snapshot,
-    Stats, SwitchPlan, SwitchProgress, Tree, TreeLevel, TreeRun, VerifyReport,
+    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Pending, PendingRule, Policies, Range,
+    Snapshot, Stats, SwitchPlan, SwitchProgress, Tree, TreeLevel, TreeRun, VerifyReport,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

@@ -12,7 +12,7 @@
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `snapshots`, `health`, a keyspace's `untold`: leaves.
+//! 7. `snapshots`, `health`, a keyspace's `untold` and `stuck`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::decisions::{DecisionFile, Ring};
 use super::pace::Pace;
+use super::policies::Policies;
 use super::read::{Tree, View};
 use super::stats::Counters;
 use super::strategy::Steering;
@@ -54,6 +55,7 @@ pub(crate) struct Core {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) listener: Option<Arc<dyn EventListener>>,
+    pub(crate) policies: Policies,
     pub(crate) limiter: Limiter,
     pub(crate) read_only: bool,
 
@@ -113,6 +115,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) steering: ArcSwap<Steering>,
     /// Events of a moment when a lock was held.
     pub(crate) untold: Mutex<Vec<Event>>,
+    /// Why nothing is merged although nothing runs: the policy's plan broke a law.
+    pub(crate) stuck: Mutex<Option<Error>>,
     /// Runs in all levels together at which writers of this keyspace are slowed down.
     pub(crate) slow_runs: AtomicU64,
     /// Runs in all levels together at which they stop. Both follow the depth of the tree.

@@ -13,6 +13,7 @@ mod ingest;
 mod open;
 mod pace;
 mod pending;
+mod policies;
 mod range;
 mod read;
 mod snapshot;
@@ -42,6 +43,7 @@ use crate::version::{FileMeta, KeyspaceId};
 
 pub use env::{Cancel, Env};
 pub use pending::{Pending, PendingRule};
+pub use policies::Policies;
 pub use range::Range;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};

@@ -16,6 +16,7 @@ use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_L
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
+use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
 use super::stats::Counters;
 use super::strategy::Steering;
@@ -23,7 +24,7 @@ use super::work::{Compactions, FlushState, LaneState};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::strategy::Strategy;
+use crate::compaction::CompactionPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{SeqNo, Trailer};
@@ -60,7 +61,7 @@ impl Drop for Open {
 pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> {
     options.validate()?;
     // A wrong strategy should be told before anything is created.
-    Strategy::resolve(&options.keyspace.strategy)?;
+    resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
     if !Manifest::exists(&*env.fs, dir)? {
         check_may_create(&*env.fs, dir, &options, &env)?;
         env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
@@ -87,6 +88,10 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
     };
     let core = assemble(dir, options, env, manifest, &state, lock)?;
     Ok(Arc::new(Open(core)))
+}
+
+fn resolve(policies: &Policies, strategy: &str, read_only: bool) -> Result<Arc<dyn CompactionPolicy>> {
+    if read_only { policies.resolve_to_read(strategy) } else { policies.resolve(strategy) }
 }
 
 /// Whether `dir`, which holds no store, may become one.
@@ -177,7 +182,8 @@ fn assemble(
         let ring = Ring::new(kept, decisions.remove(id).unwrap_or_default());
         last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
         let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
-        let core = keyspace_core(*id, &keyspace.name, options, tree, ring)?;
+        let policy = resolve(&env.policies, &options.strategy, env.read_only)?;
+        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy);
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
     }
@@ -214,6 +220,7 @@ fn assemble(
         fs: env.fs,
         clock: env.clock,
         listener: env.listener,
+        policies: env.policies,
         read_only: env.read_only,
         compaction: Mutex::new(Compactions::default()),
         flush: Mutex::new(FlushState::default()),
@@ -285,8 +292,9 @@ pub(crate) fn keyspace_core(
     options: KeyspaceOptions,
     tree: Tree,
     decisions: Ring,
-) -> Result<(Arc<KeyspaceCore>, crate::memtable::MemtableWriter)> {
-    let steering = Steering::new(&options.strategy)?;
+    policy: Arc<dyn CompactionPolicy>,
+) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
+    let steering = Steering::new(&options.strategy, policy);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
@@ -295,6 +303,7 @@ pub(crate) fn keyspace_core(
         options,
         steering: ArcSwap::from_pointee(steering),
         untold: Mutex::default(),
+        stuck: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),
@@ -304,7 +313,7 @@ pub(crate) fn keyspace_core(
         decisions: Mutex::new(decisions),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
-    Ok((Arc::new(keyspace), writer))
+    (Arc::new(keyspace), writer)
 }
 
 impl ActiveMemtable {
@@ -416,7 +425,7 @@ impl Core {
     pub(crate) fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
         self.health.check_write()?;
         options.validate()?;
-        Strategy::resolve(&options.strategy)?;
+        let policy = self.policies.resolve(&options.strategy)?;
         if name.is_empty() || name.len() > 255 {
             return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));
         }
@@ -429,7 +438,7 @@ impl Core {
         self.poison_on_failure(manifest.commit(&[edit]))?;
         let tree = Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"));
         let kept = to_usize(u64::from(self.options.decision_records));
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()))?;
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()), policy);
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();

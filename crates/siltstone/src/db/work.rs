@@ -19,10 +19,11 @@ use parking_lot::Mutex;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
+use super::strategy::Steering;
 use crate::cache::sst_path;
 use crate::compaction::CompactionPolicy;
 use crate::compaction::decision::{Decision, Ended, Ending};
-use crate::compaction::plan::{Action, Plan};
+use crate::compaction::plan::{Action, LawBroken, Plan};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind, Result};
@@ -31,10 +32,11 @@ use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
 use crate::jobs::{self, JobCx, Outcome, Step};
+use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::planted::{self, Bug};
 use crate::sst::TableOptions;
-use crate::version::{KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, VersionEdit};
+use crate::version::{KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, Version, VersionEdit};
 use crate::wal::SegmentId;
 
 /// Records that a step of a job consumes, in bytes: about half a millisecond of work; less where memtables are small, so that
@@ -66,8 +68,29 @@ pub(crate) struct Compactions {
     /// Where round-robin picking goes on, by keyspace and level.
     cursors: BTreeMap<KeyspaceId, Vec<Bytes>>,
     manual: Vec<Arc<Manual>>,
+    /// Views from which a policy made an illegal plan: it is not asked again before they change.
+    refused: BTreeMap<KeyspaceId, Seen>,
     /// The keyspace that was served last: the next pick begins behind it.
     last_served: KeyspaceId,
+}
+
+/// What a policy saw, but for the time and the round-robin cursors, which move with what runs.
+struct Seen {
+    version: Arc<Version>,
+    running: Vec<Arc<Plan>>,
+    oldest_snapshot: Option<SeqNo>,
+    /// The policy in force: another one deserves to be asked.
+    steering: Arc<Steering>,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Seen) -> bool {
+        Arc::ptr_eq(&self.version, &other.version)
+            && self.running.len() == other.running.len()
+            && self.running.iter().zip(&other.running).all(|(a, b)| Arc::ptr_eq(a, b))
+            && self.oldest_snapshot == other.oldest_snapshot
+            && Arc::ptr_eq(&self.steering, &other.steering)
+    }
 }
 
 impl Compactions {
@@ -562,14 +585,21 @@ impl Core {
                 ended.push(Arc::clone(manual));
                 continue;
             }
-            match planner::plan_manual(policy, &view, &manual.request)? {
+            let step = planner::plan_manual(policy, &view, &manual.request).unwrap_or_else(|error| {
+                // A policy that contradicts itself; who asked is told.
+                manual.end(Some(error));
+                ManualStep::Done
+            });
+            match step {
                 ManualStep::Run(plan) => {
                     chosen = Some((*plan, Some(Arc::clone(manual))));
                     break;
                 }
                 ManualStep::Wait => {}
                 ManualStep::Done => {
-                    manual.end(None);
+                    if !manual.done.load(Ordering::Acquire) {
+                        manual.end(None);
+                    }
                     ended.push(Arc::clone(manual));
                 }
             }
@@ -581,7 +611,35 @@ impl Core {
         if chosen.is_some() {
             return Ok(chosen);
         }
-        Ok(planner::plan(policy, &view)?.map(|plan| (plan, None)))
+        let seen = Seen {
+            version: Arc::clone(&version),
+            running: running.clone(),
+            oldest_snapshot,
+            steering: keyspace.steering.load_full(),
+        };
+        if compactions.refused.get(&keyspace.id) == Some(&seen) {
+            return Ok(None);
+        }
+        let planned = planner::next(policy, &view);
+        let broken = planned.as_ref().err();
+        *keyspace.stuck.lock() = broken
+            .filter(|_| seen.running.is_empty())
+            .map(|broken| Error::invalid(format!("policy {}: {broken}", policy.name())));
+        match planned {
+            Ok(plan) => {
+                compactions.refused.remove(&keyspace.id);
+                Ok(plan.map(|plan| (plan, None)))
+            }
+            Err(LawBroken { law, what }) => {
+                compactions.refused.insert(keyspace.id, seen);
+                self.counters.refused_plans.add(1);
+                let policy = policy.name().to_owned();
+                keyspace.untold.lock().push(Event::PlanRefused { keyspace: keyspace.id, policy, law, what });
+                // Who waits for room is told that none will come.
+                self.notify();
+                Ok(None)
+            }
+        }
     }
 
     fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {

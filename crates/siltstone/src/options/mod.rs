@@ -109,8 +109,8 @@ pub struct KeyspaceOptions {
     pub memtable_bytes: u64,
     /// Its structure. Default `tree`.
     pub memtable: MemtableKind,
-    /// The compaction strategy: a name that `siltstone strategies` lists, or the text of a strategy file. Default
-    /// `one-leveling`.
+    /// The compaction strategy: a name that `siltstone strategies` lists, the text of a strategy file, or `policy:NAME` for a policy
+    /// that the program registers ([`Env::policies`](crate::Env::policies)). Default `one-leveling`.
     pub strategy: String,
     /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy. Default 0.
     pub size_ratio: u32,

@@ -6,4 +6,5 @@ mod compaction;
 mod db;
 mod explain;
 mod golden;
+mod policies;
 mod switch;

@@ -1,7 +1,5 @@
 //! What `explain` draws of a store in virtual time, on a modelled disk: the same each time.
 
-#![expect(clippy::disallowed_methods, reason = "reads and rewrites the checked-in file")]
-
 use std::path::Path;
 use std::sync::Arc;
 
