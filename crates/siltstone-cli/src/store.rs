@@ -115,6 +115,16 @@ impl StoreArgs {
         Ok(Db::open(&self.path, options)?)
     }
 
+    /// The keyspace called `name`, which must exist.
+    pub(crate) fn keyspace(&self, db: &Db, name: &str) -> anyhow::Result<Keyspace> {
+        db.keyspace(name).map_err(|error| match error.kind() {
+            ErrorKind::NotFound => {
+                anyhow::anyhow!("there is no keyspace {name:?}; the store has: {}", db.list_keyspaces().join(", "))
+            }
+            _ => error.into(),
+        })
+    }
+
     fn must_exist(&self) -> anyhow::Result<()> {
         if !self.path.is_dir() {
             bail!("there is no store at {}: check the path; `put` and `import` make a store", self.path.display());
@@ -136,16 +146,7 @@ pub(crate) struct KeyspaceArgs {
 impl KeyspaceArgs {
     /// The keyspace, which must exist.
     pub(crate) fn find(&self, db: &Db) -> anyhow::Result<Keyspace> {
-        db.keyspace(&self.keyspace).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => {
-                anyhow::anyhow!(
-                    "there is no keyspace {:?}; the store has: {}",
-                    self.keyspace,
-                    db.list_keyspaces().join(", ")
-                )
-            }
-            _ => error.into(),
-        })
+        self.store.keyspace(db, &self.keyspace)
     }
 
     /// The keyspace, made when there is none.

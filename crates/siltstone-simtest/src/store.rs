@@ -151,6 +151,7 @@ impl Machine {
             executor: Arc::new(self.executor.clone()) as Arc<dyn Executor>,
             listener: probe.map(|probe| Arc::clone(probe) as Arc<dyn EventListener>),
             read_only,
+            ..Env::default()
         };
         Db::open_with(folder, options.clone(), env)
     }

@@ -3,8 +3,10 @@
 //! Events are for people and dashboards: nothing in the store depends on who listens. A listener is called on the thread that
 //! did the work, with no lock held; it should be quick and must not call back into the store.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use crate::compaction::{Decision, Law};
 use crate::error::Error;
 use crate::version::{KeyspaceId, SstId};
 
@@ -37,6 +39,8 @@ pub enum Event {
         reason: String,
         /// Bytes that it will read.
         input_bytes: u64,
+        /// The whole record: candidates, scores, what it should cost.
+        decision: Arc<Decision>,
     },
     /// A compaction took effect.
     CompactionEnd {
@@ -54,8 +58,30 @@ pub enum Event {
         dropped_versions: u64,
         /// Tombstones that had nothing left to hide, dropped.
         dropped_tombstones: u64,
-        /// From the first step to the last.
+        /// From picking to the manifest's update.
         took: Duration,
+        /// The whole record, with what it did cost.
+        decision: Arc<Decision>,
+    },
+    /// A compaction that had begun was cancelled or failed: nothing changed. The record says which and why; of a failure an
+    /// [`Error`](Event::Error) tells as well.
+    CompactionAbandoned {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The whole record, with what was spent.
+        decision: Arc<Decision>,
+    },
+    /// A policy's plan broke a law of the tree and was refused. The policy is asked again when its view of the keyspace has changed: a version
+    /// was installed, a job has ended, a snapshot went, another strategy was set. Until then nothing of the keyspace is compacted.
+    PlanRefused {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// The policy's name.
+        policy: String,
+        /// The law.
+        law: Law,
+        /// By what it was broken.
+        what: String,
     },
     /// Writers wait: too many sorted runs, or no memory for another memtable.
     Stall {

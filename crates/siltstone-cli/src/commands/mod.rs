@@ -5,6 +5,7 @@ mod checkpoint;
 mod compact;
 mod compare;
 mod delete;
+mod explain;
 mod export;
 mod get;
 mod import;
@@ -48,6 +49,8 @@ pub(crate) enum Command {
     Checkpoint(checkpoint::Checkpoint),
     /// Merge a range, or everything, to the last level
     Compact(compact::Compact),
+    /// Tell why it compacted what it did, or what it would compact next
+    Explain(explain::Explain),
     /// List the compaction strategies
     Strategies(strategies::Strategies),
     /// Show, change or try out the strategy of a store
@@ -73,6 +76,7 @@ impl Command {
             Command::Verify(command) => command.run(),
             Command::Checkpoint(command) => command.run(),
             Command::Compact(command) => command.run(interrupt),
+            Command::Explain(command) => command.run(),
             Command::Strategies(command) => command.run(),
             Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),

@@ -20,7 +20,7 @@ use parking_lot::Mutex;
 
 use crate::cache::block::BlockCache;
 use crate::error::{Error, Result};
-use crate::io::{Fs, IoClass, IoCtx, OpenOptions, ReadableFile};
+use crate::io::{Fs, IoClass, IoCtx, IoMeter, OpenOptions, ReadableFile};
 use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::options::DirectOptions;
@@ -195,11 +195,13 @@ impl TableHandle {
     /// A cursor over the whole file for a merge. It has a file descriptor of its own, and does not disturb what is open for
     /// readers: if the table is not open, its index is read and its filter is not.
     ///
+    /// `meter` counts the time of its file calls.
+    ///
     /// # Errors
     /// As for [`table`](Self::table).
-    pub fn scan(&self, read_ahead_bytes: usize, ctx: IoCtx) -> Result<TableScan> {
+    pub fn scan(&self, read_ahead_bytes: usize, ctx: IoCtx, meter: &Arc<IoMeter>) -> Result<TableScan> {
         let options = OpenOptions { direct: self.cache.direct.compactions, random: false };
-        let file = self.open_file(options, ctx)?;
+        let file = meter.reader(meter.time(|| self.open_file(options, ctx))?);
         if let Some(table) = &*self.open.load() {
             return Ok(table.scan_file(file, read_ahead_bytes, ctx));
         }

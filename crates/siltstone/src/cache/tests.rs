@@ -8,7 +8,7 @@ use crate::cache::file::{TableCache, sst_path};
 use crate::cache::{BlockCache, TableHandle};
 use crate::error::ErrorKind;
 use crate::io::sim::{Errno, Fault, SimClock, SimFs};
-use crate::io::{CreateOptions, Fs, Rng};
+use crate::io::{CreateOptions, Fs, IoMeter, Rng};
 use crate::iter::Cursor;
 use crate::key::{Kind, SeqNo, Trailer, hash};
 use crate::options::{Compression, DirectOptions};
@@ -18,6 +18,10 @@ use crate::version::{FileMeta, SstId};
 
 const DIR: &str = "/store";
 const KEYS: u32 = 200;
+
+fn meter() -> Arc<IoMeter> {
+    IoMeter::new(SimClock::new())
+}
 
 /// Writes table `id` with [`KEYS`] keys into `fs`.
 fn write_table(fs: &SimFs, id: u64) -> FileMeta {
@@ -98,7 +102,7 @@ fn a_scan_opens_a_file_of_its_own_and_closes_it() {
         if opened {
             get(&handles[0], 0);
         }
-        let mut scan = handles[0].scan(1000, CTX).unwrap();
+        let mut scan = handles[0].scan(1000, CTX, &meter()).unwrap();
         assert_eq!((cache.open_tables(), fs.open_handles()), (usize::from(opened), 1 + u64::from(opened)));
         scan.seek_first().unwrap();
         let mut entries = 0;
@@ -156,7 +160,7 @@ fn a_failed_open_is_an_error_and_is_tried_again() {
     drop(handles);
     let wrong = cache.handle(Arc::new(meta));
     assert_eq!(wrong.table().err().unwrap().kind(), ErrorKind::Corruption);
-    assert_eq!(wrong.scan(100, CTX).err().unwrap().kind(), ErrorKind::Corruption);
+    assert_eq!(wrong.scan(100, CTX, &meter()).err().unwrap().kind(), ErrorKind::Corruption);
 }
 
 /// A table of `blocks` blocks with one key each, on frames of 512 bytes.

@@ -13,13 +13,17 @@
 //! | [`filters`] | how many filter bits a new run gets |
 //! | [`runs`] | grouping, and the published rules that merge whole runs |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
+//! | [`appraisal`] | how every rule stands, whether it fires or not |
+//! | [`decision`] | a compaction from its choice to its end: what it should cost, what it did cost |
 //! | [`planner`] | policy and manual requests to checked plans |
 //! | [`deadline`] | deletes with a date, whatever the strategy |
 //! | [`space`] | how much a merge takes for a time, and smaller merges |
 //! | [`conformance`] | the suite that any policy can be run through |
 
+pub mod appraisal;
 pub mod conformance;
 pub mod deadline;
+pub mod decision;
 pub mod filters;
 pub mod granularity;
 pub mod layout;
@@ -34,6 +38,8 @@ pub mod targets;
 pub mod trigger;
 pub mod view;
 
+pub use appraisal::{Appraisal, Verdict};
+pub use decision::{Decision, DecisionInput, Ended, Ending};
 pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
 pub use record::{Candidate, DecisionRecord, Reason};
@@ -75,6 +81,13 @@ pub trait CompactionPolicy: Send + Sync {
     /// Filter bits per key of files that a flush or a merge is about to write. Default: the option, everywhere.
     fn filter_bits(&self, _view: &LsmView<'_>, new: &filters::NewFiles<'_>) -> f64 {
         new.option_bits
+    }
+
+    /// How every rule stands, on every level on which it looks, the most important first: for people, who want to know why something is
+    /// compacted or why nothing is. A policy that has no rules to show returns nothing. A pure function of the view, too.
+    fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
+        let _ = view;
+        Vec::new()
     }
 
     /// Where the files of manual compactions end.

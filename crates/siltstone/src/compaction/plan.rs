@@ -21,6 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use serde::Serialize;
 
 use super::record::DecisionRecord;
 use crate::version::{FileMeta, LevelId, Run, RunOrder, SstId, Version};
@@ -79,7 +80,8 @@ impl PlanInput {
 }
 
 /// What is done with the inputs.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Action {
     /// Read, merge, write anew.
     Merge,
@@ -87,6 +89,17 @@ pub enum Action {
     Move,
     /// The files go away: they hold nothing but tombstones that hide nothing.
     Drop,
+}
+
+impl Action {
+    /// Its name: `merge`, `move` or `drop`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Action::Merge => "merge",
+            Action::Move => "move",
+            Action::Drop => "drop",
+        }
+    }
 }
 
 /// Whether the planner may move files instead of rewriting them.
@@ -194,12 +207,7 @@ impl Plan {
 impl fmt::Display for Plan {
     /// `merge 4 3 1 2 -> L1   rule 1, sorted-runs 2 >= 2`
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verb = match self.action {
-            Action::Merge => "merge",
-            Action::Move => "move",
-            Action::Drop => "drop",
-        };
-        write!(f, "{verb}")?;
+        write!(f, "{}", self.action.name())?;
         for file in self.files() {
             write!(f, " {}", file.id.0)?;
         }

@@ -20,10 +20,18 @@ use crate::version::{FileMeta, Level, LevelId, Run, RunOrder, SstId};
 /// # Errors
 /// `InvalidArgument`, with the law, if the policy returned a plan that breaks one. Presets never do.
 pub fn plan(policy: &dyn CompactionPolicy, view: &LsmView<'_>) -> Result<Option<Plan>> {
+    next(policy, view).map_err(|broken| refused(policy, &broken))
+}
+
+/// The same, for who wants the law itself.
+///
+/// # Errors
+/// The law that the policy's plan breaks, and by what.
+pub fn next(policy: &dyn CompactionPolicy, view: &LsmView<'_>) -> std::result::Result<Option<Plan>, LawBroken> {
     let Some(plan) = policy.pick(view) else {
         return Ok(None);
     };
-    plan.check(view).map_err(|broken| refused(policy, &broken))?;
+    plan.check(view)?;
     Ok(Some(cheapest(policy, view, plan)))
 }
 

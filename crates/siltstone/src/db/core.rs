@@ -11,7 +11,8 @@
 //! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
-//! 6. `snapshots`, `health`, a keyspace's `untold`: leaves.
+//! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
+//! 7. `snapshots`, `health`, a keyspace's `untold` and `stuck`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,8 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
+use super::decisions::{DecisionFile, Ring};
 use super::deletes::HeldSeqs;
 use super::pace::Pace;
+use super::policies::Policies;
 use super::read::{Tree, View};
 use super::stats::Counters;
 use super::strategy::Steering;
@@ -53,6 +56,7 @@ pub(crate) struct Core {
     pub(crate) fs: Arc<dyn Fs>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) listener: Option<Arc<dyn EventListener>>,
+    pub(crate) policies: Policies,
     pub(crate) limiter: Limiter,
     pub(crate) read_only: bool,
 
@@ -64,6 +68,7 @@ pub(crate) struct Core {
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
     pub(crate) snapshots: Mutex<HeldSeqs>,
+    pub(crate) decision_file: Mutex<DecisionFile>,
     pub(crate) health: Health,
 
     /// The log; none in a store opened read-only.
@@ -111,6 +116,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) steering: ArcSwap<Steering>,
     /// Events of a moment when a lock was held.
     pub(crate) untold: Mutex<Vec<Event>>,
+    /// Why nothing is merged although nothing runs: the policy's plan broke a law.
+    pub(crate) stuck: Mutex<Option<Error>>,
     /// Runs in all levels together at which writers of this keyspace are slowed down.
     pub(crate) slow_runs: AtomicU64,
     /// Runs in all levels together at which they stop. Both follow the depth of the tree.
@@ -122,6 +129,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) counts_reads: AtomicBool,
     /// While files are ingested: other writers of the keyspace wait.
     pub(crate) ingesting: AtomicBool,
+    /// Its last compactions.
+    pub(crate) decisions: Mutex<Ring>,
 }
 
 impl KeyspaceCore {

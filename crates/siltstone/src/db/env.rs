@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::background::Threads;
 use super::core::Core;
+use super::policies::Policies;
 use crate::event::EventListener;
 use crate::io::{Clock, Executor, Fs, RealClock, RealFs, Rng};
 
@@ -23,6 +24,8 @@ pub struct Env {
     pub executor: Arc<dyn Executor>,
     /// Who is told what happens.
     pub listener: Option<Arc<dyn EventListener>>,
+    /// Compaction policies of the caller's own, which a keyspace's `strategy = "policy:NAME"` names.
+    pub policies: Policies,
     /// Open without the right to change anything.
     pub read_only: bool,
 }
@@ -36,6 +39,7 @@ impl Default for Env {
             clock: Arc::new(clock),
             executor: Arc::new(Threads),
             listener: None,
+            policies: Policies::new(),
             read_only: false,
         }
     }

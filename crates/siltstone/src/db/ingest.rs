@@ -12,7 +12,7 @@ use super::read::dropped;
 use super::write::read_only;
 use crate::batch::check_sizes;
 use crate::error::{Error, Result};
-use crate::io::{IoClass, IoCtx, JobId};
+use crate::io::{IoClass, IoCtx, IoMeter, JobId};
 use crate::jobs::output::Outputs;
 use crate::jobs::{self, JobCx};
 use crate::key::{Entry, Kind, SeqNo, Trailer};
@@ -62,6 +62,7 @@ impl Core {
             new_id: &new_id,
             direct: self.options.direct.flushes,
             ctx: IoCtx { class: IoClass::Checkpoint, job: JobId(0) },
+            meter: &IoMeter::new(Arc::clone(&self.clock)),
         };
         let trailer = Trailer::new(SeqNo::ZERO, Kind::Put);
         let mut last: Option<Vec<u8>> = None;

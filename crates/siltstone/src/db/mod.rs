@@ -7,11 +7,14 @@
 pub mod background;
 mod checkpoint;
 mod core;
+mod decisions;
 mod deletes;
 mod env;
 mod ingest;
 mod open;
 mod pace;
+mod pending;
+mod policies;
 mod range;
 mod read;
 mod snapshot;
@@ -32,6 +35,7 @@ use serde::Serialize;
 
 use self::core::{Core, KeyspaceCore};
 use crate::batch::Batch;
+use crate::compaction::Decision;
 use crate::compaction::planner::ManualRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Kind;
@@ -41,6 +45,8 @@ use crate::version::{FileMeta, KeyspaceId};
 
 pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
 pub use env::{Cancel, Env};
+pub use pending::{Pending, PendingRule};
+pub use policies::Policies;
 pub use range::Range;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -463,6 +469,20 @@ impl Keyspace {
     /// Where its deletes stand: the oldest tombstone, what it waits for, when it will be gone.
     pub fn delete_stats(&self) -> DeleteStats {
         self.core().delete_stats(&self.keyspace)
+    }
+
+    /// Its last compactions and why they were chosen, oldest first; those that run come last. The option `decision_records` says how
+    /// many are kept; they come back when the store is opened again, unless a crash has taken them.
+    pub fn decisions(&self) -> Vec<Arc<Decision>> {
+        self.core().decisions(&self.keyspace)
+    }
+
+    /// What would be compacted next and with which inputs, how every rule stands, and what waits for whom. Nothing is begun.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if the policy panics and none is left to take over.
+    pub fn pending(&self) -> Result<Pending> {
+        self.core().pending(&self.keyspace)
     }
 
     /// Its statistics.

@@ -13,8 +13,10 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE};
+use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
+use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
 use super::stats::Counters;
 use super::strategy::Steering;
@@ -22,7 +24,7 @@ use super::work::{Compactions, FlushState, LaneState};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::strategy::Strategy;
+use crate::compaction::CompactionPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{Kind, SeqNo, Trailer};
@@ -57,7 +59,7 @@ impl Drop for Open {
 pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> {
     options.validate()?;
     // A wrong strategy should be told before anything is created.
-    Strategy::resolve(&options.keyspace.strategy)?;
+    resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
     if !Manifest::exists(&*env.fs, dir)? {
         check_may_create(&*env.fs, dir, &options, &env)?;
         env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
@@ -84,6 +86,10 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
     };
     let core = assemble(dir, options, env, manifest, &state, lock)?;
     Ok(Arc::new(Open(core)))
+}
+
+fn resolve(policies: &Policies, strategy: &str, read_only: bool) -> Result<Arc<dyn CompactionPolicy>> {
+    if read_only { policies.resolve_to_read(strategy) } else { policies.resolve(strategy) }
 }
 
 /// Whether `dir`, which holds no store, may become one.
@@ -164,11 +170,18 @@ fn assemble(
         Arc::new(BlockCache::with_frame_bytes(options.cache_bytes, to_usize(u64::from(options.keyspace.block_bytes))));
     let max_open = to_usize(u64::from(options.max_open_files));
     let tables = TableCache::new(Arc::clone(&env.fs), dir, max_open, Arc::clone(&cache), options.direct.clone());
+    let kept = to_usize(u64::from(options.decision_records));
+    let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
+    let mut last_job = 0;
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
         let tree = Tree::after(&Tree::empty(), Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
-        let core = keyspace_core(*id, &keyspace.name, KeyspaceOptions::from_text(&keyspace.options_text)?, tree)?;
+        let ring = Ring::new(kept, decisions.remove(id).unwrap_or_default());
+        last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
+        let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
+        let policy = resolve(&env.policies, &options.strategy, env.read_only)?;
+        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy);
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
     }
@@ -206,6 +219,7 @@ fn assemble(
         fs: env.fs,
         clock: env.clock,
         listener: env.listener,
+        policies: env.policies,
         read_only: env.read_only,
         compaction: Mutex::new(Compactions::default()),
         flush: Mutex::new(FlushState::default()),
@@ -221,11 +235,12 @@ fn assemble(
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
         snapshots: Mutex::default(),
+        decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
         visible: AtomicU64::new(last_seq.0),
         next_sst: AtomicU64::new(next_sst),
-        next_job: AtomicU64::new(1),
+        next_job: AtomicU64::new(last_job.saturating_add(1)),
         log_segment: AtomicU64::new(log_segment),
         obsolete_before: AtomicU64::new(0),
         flush_barrier: AtomicU64::new(u64::MAX),
@@ -275,8 +290,10 @@ pub(crate) fn keyspace_core(
     name: &str,
     options: KeyspaceOptions,
     tree: Tree,
-) -> Result<(Arc<KeyspaceCore>, crate::memtable::MemtableWriter)> {
-    let steering = Steering::new(&options.strategy)?;
+    decisions: Ring,
+    policy: Arc<dyn CompactionPolicy>,
+) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
+    let steering = Steering::new(&options.strategy, policy);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
@@ -285,6 +302,7 @@ pub(crate) fn keyspace_core(
         options,
         steering: ArcSwap::from_pointee(steering),
         untold: Mutex::default(),
+        stuck: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),
@@ -292,9 +310,10 @@ pub(crate) fn keyspace_core(
         dropped: AtomicBool::new(false),
         counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
+        decisions: Mutex::new(decisions),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
-    Ok((Arc::new(keyspace), writer))
+    (Arc::new(keyspace), writer)
 }
 
 impl ActiveMemtable {
@@ -409,7 +428,7 @@ impl Core {
     pub(crate) fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
         self.health.check_write()?;
         options.validate()?;
-        Strategy::resolve(&options.strategy)?;
+        let policy = self.policies.resolve(&options.strategy)?;
         if name.is_empty() || name.len() > 255 {
             return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));
         }
@@ -421,7 +440,8 @@ impl Core {
         let edit = ManifestEdit::CreateKeyspace { id, name: name.to_owned(), options_text: options.to_text() };
         self.poison_on_failure(manifest.commit(&[edit]))?;
         let tree = Tree::empty();
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree)?;
+        let kept = to_usize(u64::from(self.options.decision_records));
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()), policy);
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();

@@ -170,6 +170,8 @@ counters! {
     torn_tails: Rare,
     /// Compactions that were cancelled.
     cancelled: Rare,
+    /// Plans of policies that broke a law of the tree and were refused.
+    refused_plans: Rare,
 }
 
 /// Statistics of one keyspace.

@@ -50,10 +50,9 @@ struct Departure {
 }
 
 impl Steering {
-    /// The strategy that the option says.
-    pub(crate) fn new(strategy: &str) -> Result<Steering> {
-        let policy = Arc::new(Strategy::resolve(strategy)?);
-        Ok(Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None })
+    /// The strategy that the option says, which means `policy`.
+    pub(crate) fn new(strategy: &str, policy: Arc<dyn CompactionPolicy>) -> Steering {
+        Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None }
     }
 
     /// What takes over when this one has panicked; none if this is the last resort.
@@ -62,8 +61,9 @@ impl Steering {
             Some((strategy, policy)) => (strategy.clone(), Arc::clone(policy), false),
             None if self.is_last => return None,
             None => {
-                let default = Steering::new(&KeyspaceOptions::default().strategy).ok()?;
-                (default.strategy, default.policy, true)
+                let default = KeyspaceOptions::default().strategy;
+                let policy: Arc<dyn CompactionPolicy> = Arc::new(Strategy::named(&default).ok()?);
+                (default, policy, true)
             }
         };
         Some(Steering { strategy, policy, previous: None, is_last, departure: None })
@@ -204,7 +204,7 @@ impl Core {
         self.health.check_write()?;
         // A name is a name with blanks around it; a text is kept as it is.
         let strategy = if strategy.contains('\n') { strategy } else { strategy.trim() };
-        let next = Steering::new(strategy)?;
+        let next = Steering::new(strategy, self.policies.resolve(strategy)?);
         let mut manifest = self.lock_manifest()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
@@ -238,12 +238,12 @@ impl Core {
     /// The dry run of a switch to `strategy`.
     pub(crate) fn plan_switch(&self, keyspace: &KeyspaceCore, strategy: &str) -> Result<SwitchPlan> {
         self.health.check_open()?;
-        let policy = Strategy::resolve(strategy)?;
+        let policy = self.policies.resolve(strategy)?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
-        let forecast = self.dry_run(keyspace, &policy, &version, true)?;
+        let forecast = self.dry_run(keyspace, &*policy, &version, true)?;
         Ok(SwitchPlan {
             from: keyspace.steering.load().policy.name().to_owned(),
-            to: policy.name.clone(),
+            to: policy.name().to_owned(),
             merges: forecast.merges,
             moved_files: forecast.moved_files,
             dropped_files: forecast.dropped_files,

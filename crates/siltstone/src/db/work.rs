@@ -20,19 +20,22 @@ use parking_lot::Mutex;
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
 use super::space::FIRST_TRUST_PERCENT;
+use super::strategy::Steering;
 use crate::cache::sst_path;
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
+use crate::compaction::decision::{Decision, Ended, Ending};
 use crate::compaction::filters::{MAX_BITS, NewFiles};
-use crate::compaction::plan::{Action, Place, Plan, PlanInput};
+use crate::compaction::plan::{Action, LawBroken, Place, Plan, PlanInput};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
-use crate::io::{IoClass, IoCtx, JobId, LaneStep};
+use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
 use crate::jobs::{self, JobCx, Outcome, Step};
+use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::planted::{self, Bug};
 use crate::sst::TableOptions;
@@ -58,6 +61,7 @@ struct ActiveFlush {
     job: FlushJob,
     id: JobId,
     began_ns: u64,
+    meter: Arc<IoMeter>,
 }
 
 /// What runs in the compaction lanes, and what users have asked for.
@@ -67,10 +71,52 @@ pub(crate) struct Compactions {
     /// Where round-robin picking goes on, by keyspace and level.
     cursors: BTreeMap<KeyspaceId, Vec<Bytes>>,
     manual: Vec<Arc<Manual>>,
+    /// Views from which a policy made an illegal plan: it is not asked again before they change.
+    refused: BTreeMap<KeyspaceId, Seen>,
     /// The keyspace that was served last: the next pick begins behind it.
     last_served: KeyspaceId,
     /// How far estimates of what merges write are trusted, in percent beyond [`FIRST_TRUST_PERCENT`].
     distrust_percent: u64,
+}
+
+/// What a policy saw, but for the time and the round-robin cursors, which move with what runs.
+struct Seen {
+    version: Arc<Version>,
+    running: Vec<Arc<Plan>>,
+    oldest_snapshot: Option<SeqNo>,
+    /// The policy in force: another one deserves to be asked.
+    steering: Arc<Steering>,
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, other: &Seen) -> bool {
+        Arc::ptr_eq(&self.version, &other.version)
+            && self.running.len() == other.running.len()
+            && self.running.iter().zip(&other.running).all(|(a, b)| Arc::ptr_eq(a, b))
+            && self.oldest_snapshot == other.oldest_snapshot
+            && Arc::ptr_eq(&self.steering, &other.steering)
+    }
+}
+
+impl Compactions {
+    /// What runs in a keyspace, with its records, and the round-robin cursors.
+    pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
+        let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
+        Jobs {
+            plans: running().map(|running| Arc::clone(&running.plan)).collect(),
+            decisions: running().map(|running| Arc::clone(&running.decision)).collect(),
+            cursors: self.cursors.get(&keyspace).cloned().unwrap_or_default(),
+        }
+    }
+}
+
+/// What runs in a keyspace.
+pub(super) struct Jobs {
+    pub(super) plans: Vec<Arc<Plan>>,
+    /// Their records, in the same order.
+    pub(super) decisions: Vec<Arc<Decision>>,
+    /// The round-robin cursors.
+    pub(super) cursors: Vec<Bytes>,
 }
 
 /// A compaction that has been chosen and has not taken effect yet.
@@ -79,6 +125,9 @@ struct Running {
     plan: Arc<Plan>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
+    decision: Arc<Decision>,
+    /// When picking began, by the monotonic clock.
+    began_ns: u64,
     /// Runs that will be gone from L0 when it ends.
     runs_of_l0: u64,
     /// Thousandths of its input that are merged.
@@ -106,8 +155,10 @@ struct ActiveMerge {
     keyspace: Arc<KeyspaceCore>,
     running: Arc<Running>,
     job: MergeJob,
-    id: JobId,
-    began_ns: u64,
+    /// Time in steps.
+    stepped_ns: u64,
+    /// Time in their file calls.
+    meter: Arc<IoMeter>,
 }
 
 /// Puts off what failed: exponentially, so that a full disk or a damaged file does not become a busy loop.
@@ -156,8 +207,14 @@ impl Core {
         }
     }
 
-    fn job_cx<'a>(&'a self, new_id: &'a dyn Fn() -> SstId, direct: bool, ctx: IoCtx) -> JobCx<'a> {
-        JobCx { fs: &*self.fs, dir: &self.dir, clock: &*self.clock, new_id, direct, ctx }
+    fn job_cx<'a>(
+        &'a self,
+        new_id: &'a dyn Fn() -> SstId,
+        direct: bool,
+        ctx: IoCtx,
+        meter: &'a Arc<IoMeter>,
+    ) -> JobCx<'a> {
+        JobCx { fs: &*self.fs, dir: &self.dir, clock: &*self.clock, new_id, direct, ctx, meter }
     }
 
     /// Takes bandwidth for what a step has moved, and waits if there is none left.
@@ -203,8 +260,8 @@ impl Core {
         let began = self.clock.mono_ns();
         let new_id = || self.new_sst_id();
         let ctx = IoCtx { class: IoClass::Flush, job: active.id };
-        let step =
-            active.job.step(&self.job_cx(&new_id, self.options.direct.flushes, ctx), step_bytes(&active.keyspace));
+        let cx = self.job_cx(&new_id, self.options.direct.flushes, ctx, &active.meter);
+        let step = active.job.step(&cx, step_bytes(&active.keyspace));
         self.counters.flush_ns.add(self.clock.mono_ns().saturating_sub(began));
         let ended = match step {
             Ok(Step::More(bytes)) => {
@@ -255,6 +312,7 @@ impl Core {
             slot,
             id: self.new_job_id(),
             began_ns: self.clock.mono_ns(),
+            meter: IoMeter::new(Arc::clone(&self.clock)),
         })
     }
 
@@ -433,6 +491,7 @@ impl Core {
             Err(error) => {
                 if let Some(active) = &active {
                     self.discard(active.job.ids());
+                    self.tell_abandoned(active, ending_of(&error));
                 }
                 if error.kind() == ErrorKind::Cancelled {
                     self.counters.cancelled.add(1);
@@ -459,11 +518,13 @@ impl Core {
         let began = self.clock.mono_ns();
         let new_id = || self.new_sst_id();
         let class = IoClass::Compaction(active.running.plan.output.level.0);
-        let ctx = IoCtx { class, job: active.id };
-        let step =
-            active.job.step(&self.job_cx(&new_id, self.options.direct.compactions, ctx), step_bytes(&active.keyspace));
-        self.counters.compaction_ns.add(self.clock.mono_ns().saturating_sub(began));
-        let (written, reserved) = (active.job.bytes_written(), active.running.reserved);
+        let ctx = IoCtx { class, job: JobId(active.running.decision.job) };
+        let cx = self.job_cx(&new_id, self.options.direct.compactions, ctx, &active.meter);
+        let step = active.job.step(&cx, step_bytes(&active.keyspace));
+        let stepped_ns = self.clock.mono_ns().saturating_sub(began);
+        active.stepped_ns += stepped_ns;
+        self.counters.compaction_ns.add(stepped_ns);
+        let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
         if reserved > 0 && written > reserved {
             self.compaction.lock().distrust_percent += 25;
             let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
@@ -496,11 +557,13 @@ impl Core {
         let turn = keyspaces.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
         let turn = turn.chain(keyspaces.range(..=after));
         for (id, keyspace) in turn {
+            let began_ns = self.clock.mono_ns();
             let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
                 continue;
             };
             compactions.last_served = *id;
-            let running = Arc::new(Running::new(*id, plan, reserved, manual));
+            let decision = self.decide(keyspace, &plan);
+            let running = Arc::new(Running { reserved, ..Running::new(*id, plan, decision, began_ns, manual) });
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -554,14 +617,21 @@ impl Core {
                 ended.push(Arc::clone(manual));
                 continue;
             }
-            match planner::plan_manual(policy, &view, &manual.request)? {
+            let step = planner::plan_manual(policy, &view, &manual.request).unwrap_or_else(|error| {
+                // A policy that contradicts itself; who asked is told.
+                manual.end(Some(error));
+                ManualStep::Done
+            });
+            match step {
                 ManualStep::Run(plan) => {
                     chosen = Some((*plan, Some(Arc::clone(manual))));
                     break;
                 }
                 ManualStep::Wait => {}
                 ManualStep::Done => {
-                    manual.end(None);
+                    if !manual.done.load(Ordering::Acquire) {
+                        manual.end(None);
+                    }
                     ended.push(Arc::clone(manual));
                 }
             }
@@ -575,7 +645,16 @@ impl Core {
             Some((plan, manual)) => (Some(plan), manual),
             None => match overdue(Urgency::Urgent) {
                 Some(plan) => (Some(plan), None),
-                None => (planner::plan(policy, &view)?.or_else(|| overdue(Urgency::Due)), None),
+                None => {
+                    let seen = Seen {
+                        version: Arc::clone(version),
+                        running: running.clone(),
+                        oldest_snapshot,
+                        steering: keyspace.steering.load_full(),
+                    };
+                    let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    (plan.or_else(|| overdue(Urgency::Due)), None)
+                }
             },
         };
         let Some(plan) = plan else { return Ok(None) };
@@ -585,14 +664,50 @@ impl Core {
         Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
     }
 
+    /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
+    fn ask_policy(
+        &self,
+        policy: &dyn CompactionPolicy,
+        refused: &mut BTreeMap<KeyspaceId, Seen>,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        seen: Seen,
+    ) -> Option<Plan> {
+        if refused.get(&keyspace.id) == Some(&seen) {
+            return None;
+        }
+        let planned = planner::next(policy, view);
+        let broken = planned.as_ref().err();
+        *keyspace.stuck.lock() = broken
+            .filter(|_| seen.running.is_empty())
+            .map(|broken| Error::invalid(format!("policy {}: {broken}", policy.name())));
+        match planned {
+            Ok(plan) => {
+                refused.remove(&keyspace.id);
+                plan
+            }
+            Err(LawBroken { law, what }) => {
+                refused.insert(keyspace.id, seen);
+                self.counters.refused_plans.add(1);
+                let policy = policy.name().to_owned();
+                keyspace.untold.lock().push(Event::PlanRefused { keyspace: keyspace.id, policy, law, what });
+                // Who waits for room is told that none will come.
+                self.notify();
+                None
+            }
+        }
+    }
+
     fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {
         let plan = &running.plan;
-        let began_ns = self.clock.mono_ns();
-        self.tell(&Event::CompactionStart {
-            keyspace: keyspace.id,
-            reason: plan.to_string(),
-            input_bytes: plan.input_bytes(),
-        });
+        if self.listener.is_some() {
+            self.tell(&Event::CompactionStart {
+                keyspace: keyspace.id,
+                reason: plan.to_string(),
+                input_bytes: plan.input_bytes(),
+                decision: Arc::clone(&running.decision),
+            });
+        }
         if plan.action != Action::Merge {
             let added = match plan.action {
                 Action::Move => plan.moved(self.now_ms()),
@@ -601,21 +716,26 @@ impl Core {
             let moved = to_u64(added.len());
             let applied = self.install(keyspace, VersionEdit { removed: plan.removed(), added });
             self.unregister(&running);
-            applied?;
+            let took_ns = self.clock.mono_ns().saturating_sub(running.began_ns);
+            if let Err(error) = applied {
+                let ended = Ended { ending: ending_of(&error), took_ns, ..Ended::default() };
+                self.tell_ended(keyspace, &running, ended);
+                return Err(error);
+            }
             self.counters.trivial_moves.add(moved);
-            self.tell_end(&running, began_ns, &Outcome::default());
+            self.tell_ended(keyspace, &running, Ended { files_out: moved, took_ns, ..Ended::default() });
             return Ok(Chosen::Applied);
         }
-        let id = self.new_job_id();
-        let ctx = IoCtx { class: IoClass::Compaction(plan.output.level.0), job: id };
+        let ctx = IoCtx { class: IoClass::Compaction(plan.output.level.0), job: JobId(running.decision.job) };
         // The version is read after the plan was made; other jobs may have changed it meanwhile, but not what this one reads:
         // its inputs are busy, and records only ever sink below it.
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let entries = plan.files().map(|file| file.entries).sum();
         let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
         let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
-        let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, handle);
-        Ok(Chosen::Merge(Box::new(ActiveMerge { keyspace: Arc::clone(keyspace), running, job, id, began_ns })))
+        let meter = IoMeter::new(Arc::clone(&self.clock));
+        let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
+        Ok(Chosen::Merge(Box::new(ActiveMerge { keyspace: Arc::clone(keyspace), running, job, stepped_ns: 0, meter })))
     }
 
     fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
@@ -626,25 +746,84 @@ impl Core {
         self.counters.compactions.add(1);
         self.counters.compaction_bytes_read.add(outcome.bytes_read);
         self.counters.compaction_bytes_written.add(outcome.bytes_written);
-        self.counters.compaction_entries_read.add(plan.files().map(|file| file.entries).sum());
-        self.counters.compaction_entries_written.add(outcome.files.iter().map(|file| file.entries).sum());
-        self.counters.dropped_versions.add(outcome.counts.dropped_versions);
-        self.counters.dropped_tombstones.add(outcome.counts.dropped_tombstones);
-        self.tell_end(&active.running, active.began_ns, outcome);
+        let ended = Ended {
+            bytes_read: outcome.bytes_read,
+            bytes_written: outcome.bytes_written,
+            files_out: to_u64(outcome.files.len()),
+            entries_read: plan.files().map(|file| file.entries).sum(),
+            entries_written: outcome.files.iter().map(|file| file.entries).sum(),
+            dropped_versions: outcome.counts.dropped_versions,
+            dropped_tombstones: outcome.counts.dropped_tombstones,
+            ..self.times(active)
+        };
+        self.counters.compaction_entries_read.add(ended.entries_read);
+        self.counters.compaction_entries_written.add(ended.entries_written);
+        self.counters.dropped_versions.add(ended.dropped_versions);
+        self.counters.dropped_tombstones.add(ended.dropped_tombstones);
+        self.tell_ended(&active.keyspace, &active.running, ended);
         Ok(())
     }
 
-    fn tell_end(&self, running: &Running, began_ns: u64, outcome: &Outcome) {
-        self.tell(&Event::CompactionEnd {
-            keyspace: running.keyspace,
-            reason: running.plan.to_string(),
-            moved: running.plan.action != Action::Merge,
-            bytes_read: outcome.bytes_read,
-            bytes_written: outcome.bytes_written,
-            dropped_versions: outcome.counts.dropped_versions,
-            dropped_tombstones: outcome.counts.dropped_tombstones,
-            took: self.since(began_ns),
+    /// The record of a plan that is about to be carried out.
+    fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
+        let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
+        Arc::new(Decision { job: self.new_job_id().0, ..decision })
+    }
+
+    /// What a job has taken so far.
+    fn times(&self, active: &ActiveMerge) -> Ended {
+        let io_ns = active.meter.ns();
+        Ended {
+            took_ns: self.clock.mono_ns().saturating_sub(active.running.began_ns),
+            cpu_ns: active.stepped_ns.saturating_sub(io_ns),
+            io_ns,
+            ..Ended::default()
+        }
+    }
+
+    fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
+        let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
+        self.tell_ended(&active.keyspace, &active.running, ended);
+    }
+
+    /// Keeps the record of a job that has ended, and tells the listener.
+    fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
+        let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
+        self.keep_decision(keyspace, &decision);
+        if self.listener.is_none() {
+            return;
+        }
+        self.tell(&match ended.ending {
+            Ending::Done => Event::CompactionEnd {
+                keyspace: running.keyspace,
+                reason: running.plan.to_string(),
+                moved: running.plan.action != Action::Merge,
+                bytes_read: ended.bytes_read,
+                bytes_written: ended.bytes_written,
+                dropped_versions: ended.dropped_versions,
+                dropped_tombstones: ended.dropped_tombstones,
+                took: Duration::from_nanos(ended.took_ns),
+                decision,
+            },
+            Ending::Cancelled(_) | Ending::Failed(_) => {
+                Event::CompactionAbandoned { keyspace: running.keyspace, decision }
+            }
         });
+    }
+
+    /// The last decisions of a keyspace, oldest first; those whose job is at work come last.
+    pub(crate) fn decisions(&self, keyspace: &KeyspaceCore) -> Vec<Arc<Decision>> {
+        // A job that ends meanwhile is better shown twice than not at all: running ones first, and then without those that have ended.
+        let running: Vec<_> = {
+            let compactions = self.compaction.lock();
+            compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.decision)).collect()
+        };
+        let mut decisions: Vec<_> = keyspace.decisions.lock().iter().cloned().collect();
+        let running: Vec<_> =
+            running.into_iter().filter(|running| decisions.iter().all(|ended| ended.job != running.job)).collect();
+        decisions.extend(running);
+        decisions
     }
 
     /// Makes an edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
@@ -770,6 +949,7 @@ impl Core {
         for lane in &self.merges {
             if let Some(active) = lane.lock().active.take() {
                 self.discard(active.job.ids());
+                self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
                 self.unregister(&active.running);
             }
         }
@@ -799,16 +979,38 @@ enum Chosen {
 }
 
 impl Running {
-    fn new(keyspace: KeyspaceId, plan: Plan, reserved: u64, manual: Option<Arc<Manual>>) -> Running {
+    fn new(
+        keyspace: KeyspaceId,
+        plan: Plan,
+        decision: Arc<Decision>,
+        began_ns: u64,
+        manual: Option<Arc<Manual>>,
+    ) -> Running {
         let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
         let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
-        let (plan, runs_of_l0) = (Arc::new(plan), to_u64(runs_of_l0));
-        Running { keyspace, plan, reserved, runs_of_l0, progress: AtomicU64::new(0), manual }
+        Running {
+            keyspace,
+            plan: Arc::new(plan),
+            decision,
+            began_ns,
+            reserved: 0,
+            runs_of_l0: to_u64(runs_of_l0),
+            progress: AtomicU64::new(0),
+            manual,
+        }
     }
 
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
     fn set_progress(&self, share: f64) {
         self.progress.store((share * 1e3) as u64, Ordering::Relaxed);
+    }
+}
+
+/// How a job ended that ended with `error`.
+fn ending_of(error: &Error) -> Ending {
+    match error.kind() {
+        ErrorKind::Cancelled => Ending::Cancelled(error.to_string()),
+        _ => Ending::Failed(error.to_string()),
     }
 }
 

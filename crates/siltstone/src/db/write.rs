@@ -249,8 +249,13 @@ impl Core {
                 self.health.check_write().is_err()
                     || self.health.background().is_some()
                     || self.stall(&keyspace).is_none()
+                    || self.hopeless(&keyspace).is_some()
                     || keyspace.dropped.load(Ordering::Acquire)
             })?;
+            if let Some(error) = self.hopeless(&keyspace) {
+                drop_stall(self, waited);
+                return Err(error);
+            }
             // A full disk must not hang its writers: they are told, and may try again.
             if self.stall(&keyspace).is_some()
                 && let Some(error) = self.health.background()
@@ -349,6 +354,20 @@ impl Core {
             return Some(Stall::Runs { runs, limit });
         }
         self.stall_memory()
+    }
+
+    /// Why waiting is in vain: there are too many runs, and the policy's plans are refused.
+    fn hopeless(&self, keyspace: &KeyspaceCore) -> Option<Error> {
+        let Some(Stall::Runs { runs, limit }) = self.stall(keyspace) else {
+            return None;
+        };
+        // A flush makes another tree, for which the policy may have a better plan.
+        if !keyspace.view.load().immutables.is_empty() {
+            return None;
+        }
+        let stuck = keyspace.stuck.lock();
+        let why = stuck.as_ref()?;
+        Some(Error::invalid(format!("{}, and nothing is merged: {why}", Stall::Runs { runs, limit })))
     }
 
     /// Immutable memtables may take what the mutable ones leave of the budget.

@@ -19,6 +19,7 @@ pub mod fs;
 pub mod limiter;
 #[expect(unsafe_code, reason = "maps memory")]
 mod map;
+pub mod meter;
 pub mod real;
 pub mod rng;
 pub mod sim;
@@ -32,5 +33,6 @@ pub use fs::{
 pub use limiter::Limiter;
 #[allow(unused_imports, reason = "memtables and the block cache take their memory here")]
 pub(crate) use map::HugePages;
+pub use meter::IoMeter;
 pub use real::RealFs;
 pub use rng::Rng;

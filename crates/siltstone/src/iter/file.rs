@@ -9,7 +9,7 @@ use super::Cursor;
 use super::run::FileCursors;
 use crate::cache::TableHandle;
 use crate::error::Result;
-use crate::io::IoCtx;
+use crate::io::{IoCtx, IoMeter};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::sst::{Properties, TableCursor, TableScan};
 use crate::version::FileMeta;
@@ -173,6 +173,7 @@ pub(crate) struct RunScans {
     pub(crate) handles: Vec<Arc<TableHandle>>,
     pub(crate) read_ahead_bytes: usize,
     pub(crate) ctx: IoCtx,
+    pub(crate) meter: Arc<IoMeter>,
 }
 
 impl FileCursors for RunScans {
@@ -189,7 +190,7 @@ impl FileCursors for RunScans {
 
     fn open(&self, file: usize) -> Result<Self::Cursor> {
         let handle = &self.handles[file];
-        let cursor = handle.scan(self.read_ahead_bytes, self.ctx)?;
+        let cursor = handle.scan(self.read_ahead_bytes, self.ctx, &self.meter)?;
         let meta = Arc::clone(handle.meta());
         Ok(FileCursor { ingested: is_ingested(cursor.table().properties(), &meta), cursor, meta })
     }

@@ -9,7 +9,7 @@ use super::{JobCx, Outcome, Step};
 use crate::cache::TableHandle;
 use crate::compaction::plan::Plan;
 use crate::error::Result;
-use crate::io::IoCtx;
+use crate::io::{IoCtx, IoMeter};
 use crate::iter::file::RunScans;
 use crate::iter::{MergeForward, RunCursor};
 use crate::key::SeqNo;
@@ -41,11 +41,12 @@ impl MergeJob {
         snapshots: Vec<SeqNo>,
         options: TableOptions,
         ctx: IoCtx,
+        meter: &Arc<IoMeter>,
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> MergeJob {
         let sources = plan.inputs.iter().map(|input| {
             let handles = input.files.iter().map(&mut handle).collect();
-            RunCursor::new(RunScans { handles, read_ahead_bytes: READ_AHEAD_BYTES, ctx })
+            RunCursor::new(RunScans { handles, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
         });
         let mut outputs = Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min());
         if let Some(since_ms) = plan.stayed_since_ms() {
@@ -109,9 +110,10 @@ impl MergeJob {
         if self.input_raw_bytes == 0 { 0.0 } else { (self.consumed as f64 / self.input_raw_bytes as f64).min(1.0) }
     }
 
-    /// Bytes written so far, about.
-    pub(crate) fn bytes_written(&self) -> u64 {
-        self.outputs.bytes()
+    /// What it has done so far, should it come to nothing: about so many bytes of input read, so many of output made.
+    pub(crate) fn bytes_so_far(&self) -> (u64, u64) {
+        let read = u128::from(self.input_bytes) * u128::from(self.consumed) / u128::from(self.input_raw_bytes.max(1));
+        (u64::try_from(read).unwrap_or(u64::MAX).min(self.input_bytes), self.outputs.bytes_so_far())
     }
 
     /// The numbers of the files that it has created.

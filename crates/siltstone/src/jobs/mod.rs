@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::cache::sst_path;
-use crate::io::{Clock, Fs, IoCtx};
+use crate::io::{Clock, Fs, IoCtx, IoMeter};
 use crate::version::{FileMeta, SstId};
 
 /// What a job needs from the store at each step.
@@ -28,6 +28,8 @@ pub(crate) struct JobCx<'a> {
     /// Whether its output bypasses the page cache.
     pub(crate) direct: bool,
     pub(crate) ctx: IoCtx,
+    /// Counts the time of file calls.
+    pub(crate) meter: &'a Arc<IoMeter>,
 }
 
 impl JobCx<'_> {

@@ -16,6 +16,8 @@ pub(crate) struct Outputs {
     options: TableOptions,
     current: Option<(SstId, TableWriter)>,
     files: Vec<Arc<FileMeta>>,
+    /// Bytes of the files that are complete.
+    finished_bytes: u64,
     /// All numbers that were given to files of this job: what to remove if it comes to nothing.
     ids: Vec<SstId>,
     /// When the oldest tombstone among the inputs was flushed; of outputs with tombstones we know no better.
@@ -30,6 +32,7 @@ impl Outputs {
             options,
             current: None,
             files: Vec::new(),
+            finished_bytes: 0,
             ids: Vec::new(),
             oldest_tombstone_ms,
             entered_level_ms: None,
@@ -46,6 +49,11 @@ impl Outputs {
         self.current.as_ref().map_or(0, |(_, writer)| writer.estimated_bytes())
     }
 
+    /// Bytes of all files so far, about.
+    pub(crate) fn bytes_so_far(&self) -> u64 {
+        self.finished_bytes + self.file_bytes()
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, cx: &JobCx<'_>, entry: Entry<'_>) -> Result<()> {
         if self.current.is_none() {
@@ -60,10 +68,10 @@ impl Outputs {
         self.ids.push(id);
         let path = sst_path(cx.dir, id);
         let file = cx
-            .fs
-            .create(&path, CreateOptions { direct: cx.direct }, cx.ctx)
+            .meter
+            .time(|| cx.fs.create(&path, CreateOptions { direct: cx.direct }, cx.ctx))
             .map_err(|e| Error::io(&path, "cannot create a table", e))?;
-        self.current = Some((id, TableWriter::new(path, file, self.options, cx.ctx)));
+        self.current = Some((id, TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx)));
         Ok(())
     }
 
@@ -71,6 +79,7 @@ impl Outputs {
     pub(crate) fn finish_file(&mut self, cx: &JobCx<'_>) -> Result<()> {
         let Some((id, writer)) = self.current.take() else { return Ok(()) };
         let summary = writer.finish()?;
+        self.finished_bytes += summary.bytes;
         let now_ms = cx.now_ms();
         let oldest_tombstone_ms = (summary.tombstones > 0).then(|| self.oldest_tombstone_ms.unwrap_or(now_ms));
         self.files.push(Arc::new(FileMeta {
@@ -95,14 +104,10 @@ impl Outputs {
     pub(crate) fn finish(&mut self, cx: &JobCx<'_>) -> Result<Vec<Arc<FileMeta>>> {
         self.finish_file(cx)?;
         if !self.files.is_empty() && !planted::active(Bug::FolderNotSynced) {
-            cx.fs.sync_dir(cx.dir, cx.ctx).map_err(|e| Error::io(cx.dir, "cannot sync the folder", e))?;
+            let synced = cx.meter.time(|| cx.fs.sync_dir(cx.dir, cx.ctx));
+            synced.map_err(|e| Error::io(cx.dir, "cannot sync the folder", e))?;
         }
         Ok(std::mem::take(&mut self.files))
-    }
-
-    /// Bytes of all files so far, about.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum::<u64>() + self.file_bytes()
     }
 
     /// The numbers given to files so far.

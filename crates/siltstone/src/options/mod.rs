@@ -44,6 +44,9 @@ pub struct Options {
     pub direct: DirectOptions,
     /// What recovery does with a damaged log. Default [`Recovery::Strict`].
     pub recovery: Recovery,
+    /// Compaction decisions that are kept for each keyspace, in memory and in the file `DECISIONS`, for `siltstone explain`. Default 256, at
+    /// most 65536; 0 keeps none.
+    pub decision_records: u32,
     /// The options of the keyspace `default`, and of a keyspace that is created without any.
     pub keyspace: KeyspaceOptions,
 }
@@ -114,8 +117,8 @@ pub struct KeyspaceOptions {
     pub memtable_bytes: u64,
     /// Its structure. Default `tree`.
     pub memtable: MemtableKind,
-    /// The compaction strategy: a name that `siltstone strategies` lists, or the text of a strategy file. Default
-    /// `one-leveling`.
+    /// The compaction strategy: a name that `siltstone strategies` lists, the text of a strategy file, or `policy:NAME` for a policy
+    /// that the program registers ([`Env::policies`](crate::Env::policies)). Default `one-leveling`.
     pub strategy: String,
     /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy. Default 0.
     pub size_ratio: u32,
@@ -154,6 +157,7 @@ impl Default for Options {
             log: LogOptions::default(),
             direct: DirectOptions::default(),
             recovery: Recovery::Strict,
+            decision_records: 256,
             keyspace: KeyspaceOptions::default(),
         }
     }
@@ -254,6 +258,7 @@ impl Options {
         check(self.max_open_files >= 8, "max_open_files: at least 8");
         check((1..=64).contains(&self.compaction_threads), "compaction_threads: from 1 to 64");
         check(self.compaction_nice <= 19, "compaction_nice: from 0 to 19");
+        check(self.decision_records <= 1 << 16, "decision_records: at most 65536");
         check(self.log.segment_bytes >= 8 << 10, "log.segment_bytes: at least 8192");
         check(self.log.max_bytes >= self.log.segment_bytes, "log.max_bytes: at least log.segment_bytes");
         self.keyspace.problems(&mut problems);

@@ -4,6 +4,8 @@
 
 mod compaction;
 mod db;
+mod explain;
 mod filters;
 mod golden;
+mod policies;
 mod switch;

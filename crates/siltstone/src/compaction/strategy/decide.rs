@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::CompactionPolicy;
+use super::super::appraisal::Appraisal;
 use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
@@ -22,6 +23,8 @@ use super::whole_runs::{self, Runs, Target};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
 use crate::num::{to_f64, to_u64, to_usize};
 use crate::version::{FileMeta, LevelId, Run, SstId};
+
+mod explain;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -44,7 +47,7 @@ impl Firing<'_> {
         let Measure { value, threshold } = self.measure;
         match self.rule {
             Some((n, rule)) => DecisionRecord::new(Reason::Rule(n + 1), rule.trigger.name(), value, threshold),
-            None => DecisionRecord::new(Reason::Layout, "runs", value, threshold),
+            None => DecisionRecord::new(Reason::Layout, explain::LAYOUT, value, threshold),
         }
     }
 }
@@ -82,6 +85,10 @@ impl CompactionPolicy for Strategy {
             }
         }
         self.relieve(&shape, &runs?, &held)
+    }
+
+    fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
+        self.appraise(view)
     }
 
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {

@@ -51,22 +51,38 @@ impl<'a> Runs<'a> {
             }
             Trigger::TierAmplification { percent } => self.two_largest(*percent).into_iter().collect(),
             Trigger::SortedRuns { .. } => {
-                let groups = self.groups.iter().filter(|group| self.applies(&rule.levels, group));
-                let fires = groups.filter_map(|group| {
-                    let threshold = f64::from(due_runs(shape, &rule.trigger, group.due));
-                    // RocksDB asks whether the tree has enough runs, busy ones too, before it looks for idle ones.
-                    let any = matches!(rule.granularity, Granularity::SortedRuns { pick: RunPick::SimilarSize { .. } });
-                    let value = group.runs.iter().filter(|at| any || self.facts[**at].idle).count();
-                    let measure = Measure { value: to_f64(to_u64(value)), threshold };
-                    (value >= 2 && measure.fires()).then(|| (group.number, Target::Group(group.clone()), measure))
-                });
-                fires.collect()
+                let standing = self.groups_of(rule).map(|group| (group, self.runs_due(shape, rule, group)));
+                let fires = standing.filter(|(_, measure)| measure.value >= 2.0 && measure.fires());
+                fires.map(|(group, measure)| (group.number, Target::Group(group.clone()), measure)).collect()
             }
             Trigger::LevelSaturation { .. }
             | Trigger::TombstoneDensity { .. }
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. } => Vec::new(),
+        }
+    }
+
+    fn groups_of<'b>(&'b self, rule: &'b Rule) -> impl Iterator<Item = &'b Group> {
+        self.groups.iter().filter(|group| self.applies(&rule.levels, group))
+    }
+
+    /// How many runs a group holds, and how many make it due.
+    fn runs_due(&self, shape: &Shape<'_>, rule: &Rule, group: &Group) -> Measure {
+        let threshold = f64::from(due_runs(shape, &rule.trigger, group.due));
+        // RocksDB asks whether the tree has enough runs, busy ones too, before it looks for idle ones.
+        let any = matches!(rule.granularity, Granularity::SortedRuns { pick: RunPick::SimilarSize { .. } });
+        let value = group.runs.iter().filter(|at| any || self.facts[**at].idle).count();
+        Measure { value: to_f64(to_u64(value)), threshold }
+    }
+
+    /// How a rule that counts runs stands in each group, whether it fires or not.
+    pub(super) fn standing(&self, shape: &Shape<'_>, rule: &Rule) -> Vec<(u8, Measure)> {
+        match rule.trigger {
+            Trigger::SortedRuns { .. } => {
+                self.groups_of(rule).map(|group| (group.number, self.runs_due(shape, rule, group))).collect()
+            }
+            _ => Vec::new(),
         }
     }
 

@@ -1,0 +1,210 @@
+//! How every rule stands: the same measurements as for a decision, those that do not fire included.
+
+use std::collections::BTreeSet;
+
+use super::super::super::appraisal::{Appraisal, Verdict, blockers};
+use super::super::super::layout::Shape;
+use super::super::super::record::Reason;
+use super::super::super::view::{LsmView, MAX_LEVELS};
+use super::super::Strategy;
+use super::{Attempt, Firing, Granularity, Runs, applies};
+use crate::num::{to_f64, to_u64};
+use crate::version::SstId;
+
+impl Strategy {
+    pub(super) fn appraise(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
+        let shape = self.shape(view);
+        let runs = Runs::of(&shape);
+        let mut appraisals = self.firing_ones(&shape, runs.as_ref());
+        let quiet = self.quiet_ones(&shape, runs.as_ref(), &appraisals);
+        appraisals.extend(quiet);
+        appraisals
+    }
+
+    /// What fires, in the order in which it is tried.
+    fn firing_ones(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Appraisal> {
+        let mut held: BTreeSet<SstId> = BTreeSet::new();
+        let mut found = false;
+        let mut appraisals = Vec::new();
+        for firing in self.firings(shape, runs) {
+            let appraisal = |trigger: &str, verdict| Appraisal {
+                reason: reason(&firing),
+                trigger: trigger.to_owned(),
+                level: Some(firing.level.0),
+                value: Some(firing.measure.value),
+                threshold: Some(firing.measure.threshold),
+                verdict,
+            };
+            let verdict = match self.attempt(shape, runs, &firing, &held) {
+                Attempt::Plan(_) if found => Verdict::Later,
+                Attempt::Plan(_) => {
+                    found = true;
+                    Verdict::Next
+                }
+                Attempt::Blocked(files) => {
+                    if !found && self.instead_within_l0(shape, &firing, &held).is_some() {
+                        found = true;
+                        appraisals.push(appraisal(INTRA_L0, Verdict::Next));
+                    }
+                    held.extend(files);
+                    Verdict::Blocked(self.in_the_way(shape, &firing))
+                }
+                Attempt::Nothing => self.nothing(shape, &firing),
+            };
+            appraisals.push(appraisal(trigger(&firing), verdict));
+        }
+        if let Some((_, measure)) = runs.and_then(|runs| runs.excess(self, shape)) {
+            let can = runs.and_then(|runs| self.relieve(shape, runs, &held)).is_some();
+            appraisals.push(Appraisal {
+                reason: Reason::Layout,
+                trigger: LAYOUT.to_owned(),
+                level: None,
+                value: Some(measure.value),
+                threshold: Some(measure.threshold),
+                verdict: match (found, can) {
+                    (true, _) => Verdict::Later,
+                    (false, true) => Verdict::Next,
+                    (false, false) => Verdict::Nothing,
+                },
+            });
+        }
+        appraisals
+    }
+
+    /// What the firing would do if nothing ran, and who is in the way of that.
+    fn in_the_way(&self, shape: &Shape<'_>, firing: &Firing<'_>) -> Vec<usize> {
+        let idle = shape.view.clone().with_running(&[]);
+        let shape_of_idle = self.shape(&idle);
+        // A group is made of idle runs: when nothing runs it is another one.
+        let runs = Runs::of(&shape_of_idle);
+        let same = |other: &Firing<'_>| other.position() == firing.position() && other.level == firing.level;
+        let others = self.firings(&shape_of_idle, runs.as_ref());
+        let firing = others.iter().find(|other| same(other)).unwrap_or(firing);
+        match self.attempt(&shape_of_idle, runs.as_ref(), firing, &BTreeSet::new()) {
+            Attempt::Plan(plan) => blockers(shape.view, &plan),
+            Attempt::Blocked(_) | Attempt::Nothing => Vec::new(),
+        }
+    }
+
+    /// A firing without candidates: busy files are no candidates, so it may be that it waits.
+    fn nothing(&self, shape: &Shape<'_>, firing: &Firing<'_>) -> Verdict {
+        match self.in_the_way(shape, firing) {
+            jobs if jobs.is_empty() => Verdict::Nothing,
+            jobs => Verdict::Blocked(jobs),
+        }
+    }
+
+    /// What does not fire: by rule, then by level.
+    fn quiet_ones(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>, firing: &[Appraisal]) -> Vec<Appraisal> {
+        let view = shape.view;
+        let mut quiet = Vec::new();
+        for (n, rule) in self.rules.iter().enumerate() {
+            let reason = Reason::Rule(n + 1);
+            let fires = |level: Option<u8>| {
+                firing.iter().any(|other| other.reason == reason && (level.is_none() || other.level == level))
+            };
+            let appraisal = |level, value, threshold| Appraisal {
+                reason: reason.clone(),
+                trigger: rule.trigger.name().to_owned(),
+                level,
+                value,
+                threshold,
+                verdict: Verdict::Quiet,
+            };
+            if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
+                let groups = runs.standing(shape, rule);
+                let groups = groups.into_iter().filter(|(number, _)| !fires(Some(*number)));
+                let before = quiet.len();
+                quiet
+                    .extend(groups.map(|(number, measure)| {
+                        appraisal(Some(number), Some(measure.value), Some(measure.threshold))
+                    }));
+                if quiet.len() == before && !fires(None) {
+                    quiet.push(appraisal(None, None, None));
+                }
+                continue;
+            }
+            let levels = view.levels().filter(|level| applies(rule, shape, *level));
+            let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
+            let measures = levels
+                .filter(|level| level.0 + 1 < MAX_LEVELS && !fires(Some(level.0)))
+                .filter_map(|level| Some((level, rule.trigger.measure(shape, level)?)));
+            let before = quiet.len();
+            quiet.extend(
+                measures.map(|(level, measure)| appraisal(Some(level.0), Some(measure.value), Some(measure.threshold))),
+            );
+            if quiet.len() == before && !fires(None) {
+                quiet.push(appraisal(None, None, None));
+            }
+        }
+        let leveled = view.levels().filter(|level| shape.is_leveled(*level) && view.level(*level).runs.len() == 1);
+        quiet.extend(leveled.map(|level| Appraisal {
+            reason: Reason::Layout,
+            trigger: LAYOUT.to_owned(),
+            level: Some(level.0),
+            value: Some(to_f64(to_u64(view.level(level).runs.len()))),
+            threshold: Some(2.0),
+            verdict: Verdict::Quiet,
+        }));
+        quiet
+    }
+}
+
+/// The name of the layout's own trigger.
+pub(super) const LAYOUT: &str = "runs";
+/// What RocksDB does while the way down is blocked.
+const INTRA_L0: &str = "intra-l0";
+
+fn reason(firing: &Firing<'_>) -> Reason {
+    firing.rule.map_or(Reason::Layout, |(n, _)| Reason::Rule(n + 1))
+}
+
+fn trigger(firing: &Firing<'_>) -> &'static str {
+    firing.rule.map_or(LAYOUT, |(_, rule)| rule.trigger.name())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::compaction::{CompactionPolicy, Sizes, plan};
+    use crate::version::text::parse;
+
+    const SIZES: Sizes = Sizes { memtable_bytes: 10 << 10, file_bytes: 10 << 10, size_ratio: 0, level1_bytes: 0 };
+
+    #[test]
+    fn who_waits_and_for_whom() {
+        let policy = Strategy::named("one-leveling").unwrap();
+        let before = parse("L0 4:a-z:10K\nL0 3:a-z:10K\nL0 2:a-z:10K\nL0 1:a-z:10K\nL1 9:a-z:30K\n").unwrap();
+        let first = Arc::new(plan(&policy, &LsmView::new(&before, SIZES)).unwrap().unwrap());
+        // While it runs, four more flushes.
+        let more = "L0 order=9 14:a-z:10K\nL0 order=8 13:a-z:10K\nL0 order=7 12:a-z:10K\nL0 order=6 11:a-z:10K\n";
+        let text = crate::version::text::print(&before);
+        let after = parse(&format!("{more}{text}")).unwrap();
+        let running = [first];
+        let view = LsmView::new(&after, SIZES).with_running(&running);
+        let stands: Vec<_> = policy
+            .explain(&view)
+            .into_iter()
+            .map(|a| {
+                format!(
+                    "{} L{} {:?}/{:?} {:?}",
+                    a.trigger,
+                    a.level.unwrap(),
+                    a.value.unwrap(),
+                    a.threshold.unwrap(),
+                    a.verdict
+                )
+            })
+            .collect();
+        let expected =
+            ["sorted-runs L0 4.0/4.0 Blocked([0])", "level-saturation L1 0.75/1.0 Quiet", "runs L1 1.0/2.0 Quiet"];
+        assert_eq!(stands, expected);
+        assert!(policy.pick(&view).is_none());
+        let idle = LsmView::new(&after, SIZES);
+        let verdicts: Vec<_> = policy.explain(&idle).into_iter().map(|a| a.verdict).collect();
+        assert_eq!(verdicts, [Verdict::Next, Verdict::Quiet, Verdict::Quiet]);
+        assert!(policy.pick(&idle).is_some());
+    }
+}
