@@ -26,6 +26,14 @@ pub enum Granularity {
         #[serde(default, deserialize_with = "word_or_table")]
         pick: RunPick,
     },
+    /// The oldest runs of the level, as many as make the rule fire, range by range: each job takes the next range of keys, about `files` full
+    /// files and what overlaps them, to the end of the run that grows in the next level, and its inputs are released when it ends
+    /// (SifrDB). With the layout `tiering` only.
+    RunSlices {
+        /// Full files a job, at least 1. Default 4.
+        #[serde(default = "four")]
+        files: u32,
+    },
     /// One file, with what it overlaps in the next level.
     File {},
     /// Neighbouring files, the first chosen by the movement; `count` or `bytes` says how many.
@@ -35,6 +43,10 @@ pub enum Granularity {
         /// Files of at most so many bytes together, one at least.
         bytes: Option<u64>,
     },
+}
+
+const fn four() -> u32 {
+    4
 }
 
 impl Granularity {
@@ -125,6 +137,45 @@ pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
 pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
     let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
     let output = inputs.last()?.place();
+    Some(Draft { inputs, output })
+}
+
+/// The next range of the `count` oldest runs of a level, of about `bytes`, for the run that grows in the next level.
+///
+/// ```text
+///  r3   [--]   [---]  [---]       the files with the smallest keys up to `bytes`, then from new to old what overlaps the range so far.
+///  r2   [----]  [--]  [---]       A newer file that a wider range meets stays where it is, above.
+///  r1   [---] [----]  [--]
+/// ```
+pub fn slice_down(shape: &Shape<'_>, level: LevelId, count: usize, bytes: u64) -> Option<Draft> {
+    let view = shape.view;
+    let runs = &view.level(level).runs;
+    let runs = &runs[runs.len().checked_sub(count)?..];
+    let mut files: Vec<&Arc<FileMeta>> = runs.iter().flat_map(|run| &run.files).collect();
+    files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+    let mut taken = 0u64;
+    let fits = files.iter().take_while(|file| {
+        let more = taken < bytes;
+        taken = taken.saturating_add(file.bytes);
+        more
+    });
+    let seed = &files[..fits.count().max(1).min(files.len())];
+    let first = seed.iter().map(|file| &file.smallest).min()?;
+    let (mut first, mut last) = (first, seed.iter().map(|file| &file.largest).max()?);
+    let mut inputs = Vec::new();
+    for run in runs {
+        let met = run.overlapping(first, last);
+        if let ([head, ..], [.., tail]) = (met, met) {
+            (first, last) = (first.min(&head.smallest), last.max(&tail.largest));
+            inputs.push(PlanInput { level, run: run.order, files: met.to_vec() });
+        }
+    }
+    let to = level.parent();
+    let grows = view.newest_run(to).filter(|run| run.files.iter().all(|file| file.largest < *first));
+    let output = match grows {
+        Some(run) => Place { level: to, run: run.order },
+        None => output_place(shape, &inputs, to),
+    };
     Some(Draft { inputs, output })
 }
 

@@ -25,6 +25,7 @@ use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
 use super::plan::Reuse;
+use super::runs::Shards;
 use super::trigger::Trigger;
 use super::view::MAX_LEVELS;
 use crate::error::{Error, Result};
@@ -63,8 +64,8 @@ static PRESETS: &[Preset] = presets![
     "leveling",
     "one-leveling",
     "rocksdb-universal",
-    "scylla-ics",
     "scylla-stcs",
+    "sifrdb",
     "stepped-merge",
     "tarantool",
     "tier",
@@ -171,6 +172,8 @@ pub struct Cut {
     pub align: bool,
     /// Before overlapping more than as many full files of the level below the output; 0 for no limit. Default 0.
     pub grandparent_files: u32,
+    /// At the borders of shards; with the layout `runs` only. Default: none.
+    pub shards: Option<Shards>,
 }
 
 /// Which further inputs join.

@@ -12,7 +12,7 @@ use super::super::layout::Shape;
 use super::super::movement::{Movement, scores};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
-use super::super::runs::Relief;
+use super::super::runs::{Relief, shard_borders};
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::super::{CompactionPolicy, sum_of_limits};
@@ -210,6 +210,11 @@ impl Strategy {
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), false))
             }
+            Granularity::RunSlices { files } => {
+                let bytes = view.sizes.file_bytes.saturating_mul(u64::from(*files));
+                let count = whole_runs::due_in_level(shape, level, &rule.trigger);
+                granularity::slice_down(shape, level, count, bytes)
+            }
             Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
         };
         self.one_draft(shape, firing, held, draft)
@@ -238,6 +243,7 @@ impl Strategy {
         record.read_bytes = draft.files().map(|file| file.bytes).sum();
         record.write_bytes = record.read_bytes;
         let about_files = firing.rule.is_some_and(|(_, rule)| rule.trigger.wants_files());
+        let borders = self.cut.shards.as_ref().map(|shards| shard_borders(shape.view, &draft.inputs, shards));
         Plan {
             inputs: draft.inputs,
             output: draft.output,
@@ -245,6 +251,7 @@ impl Strategy {
             cut: self.cut(shape.view),
             // Other files of the level are none of a single file's business.
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
+            borders: borders.unwrap_or_default(),
             cursor: None,
             record,
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::grouping::{Grouping, density_level};
 use super::super::pick::{Setting, StopStyle};
-use super::super::{RunFact, RunPick, rules};
+use super::super::{RunFact, RunPick, Shards, rules};
 use crate::io::Rng;
 use crate::num::{to_f64, to_u64};
 use crate::version::SstId;
@@ -446,6 +446,23 @@ fn density_levels_and_overlap_sets() {
             groups.into_iter().map(|group| group.runs.into_iter().collect()).collect();
         assert_eq!(groups, sets.into_iter().collect(), "{list:?}");
     });
+}
+
+#[test]
+fn shard_counts() {
+    let shards = Shards { base: 4, target_bytes: 1000, growth: 0.0 };
+    let count = |density: f64, growth: f64| rules::shard_count(density, &Shards { growth, ..shards.clone() });
+    let mut rng = Rng::new(7).split("shards");
+    for _ in 0..LISTS {
+        // Without growth a shard's file is between the target divided and multiplied by the root of 2, but for the base.
+        let density = to_f64(rng.between(1, 10_000_000));
+        let file = density / to_f64(count(density, 0.0));
+        let root = std::f64::consts::SQRT_2 * 1.000_001;
+        assert!(file < 1000.0 * root && (file > 1000.0 / root || count(density, 0.0) == 4), "{density} {file}");
+        assert_eq!(count(density, 1.0), 4);
+        assert!(count(density, 0.333) <= count(density, 0.0) && count(density, 0.0).is_power_of_two());
+    }
+    assert_eq!([count(1e3, 0.333), count(64_000.0, 0.333), count(1e300, 0.0)], [4, 32, 65536]);
 }
 
 #[test]
