@@ -243,7 +243,13 @@ impl Strategy {
         record.read_bytes = draft.files().map(|file| file.bytes).sum();
         record.write_bytes = record.read_bytes;
         let about_files = firing.rule.is_some_and(|(_, rule)| rule.trigger.wants_files());
-        let borders = self.cut.shards.as_ref().map(|shards| shard_borders(shape.view, &draft.inputs, shards));
+        let borders = match (firing.rule, &self.cut.shards) {
+            (_, Some(shards)) => shard_borders(shape.view, &draft.inputs, shards),
+            (Some((_, Rule { granularity: Granularity::RunSlices { .. }, .. })), None) => {
+                granularity::slice_borders(shape.view, &draft)
+            }
+            _ => Vec::new(),
+        };
         Plan {
             inputs: draft.inputs,
             output: draft.output,
@@ -251,7 +257,7 @@ impl Strategy {
             cut: self.cut(shape.view),
             // Other files of the level are none of a single file's business.
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
-            borders: borders.unwrap_or_default(),
+            borders,
             cursor: None,
             record,
         }
