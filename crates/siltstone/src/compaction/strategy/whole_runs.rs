@@ -103,7 +103,7 @@ impl<'a> Runs<'a> {
         let measure = Measure { value, threshold: f64::from(percent) };
         let mut taken = [&largest.runs[..], &second.runs[..]].concat();
         taken.sort_unstable();
-        measure.fires().then(|| (largest.number, Target::Taken(taken), measure))
+        measure.fires().then_some((largest.number, Target::Taken(taken), measure))
     }
 
     /// How many runs the tree holds too many, those that running jobs consume not counted.

@@ -191,7 +191,7 @@ fn sorted_sizes(list: &[RunFact<'_>], taken: &[usize]) -> Vec<u64> {
 #[test]
 fn cassandra_buckets() {
     each_list("buckets", 20, |list, rng| {
-        let (low, high) = [(0.5, 1.5), (0.7071, 1.4142)][index(rng.below(2))];
+        let (low, high) = [(0.5, 1.5), (0.7, 1.4)][index(rng.below(2))];
         let min_bytes = [0, 5, 100][index(rng.below(3))];
         let mut sizes: Vec<u64> = list.iter().filter(|run| run.idle).map(|run| run.bytes).collect();
         sizes.sort_unstable();

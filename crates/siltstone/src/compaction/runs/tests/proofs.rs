@@ -266,7 +266,6 @@ granularity = { kind = "level" }
     let leveled = Tree::adapted("cassandra-ucs", &[("w = [2]", "w = [-8]")]).flush_many(flushes).amplification();
     let tiering = Tree::named("tiering").flush_many(flushes).amplification();
     let tiered = Tree::adapted("cassandra-ucs", &[("w = [2]", "w = [8]")]).flush_many(flushes).amplification();
-    println!("leveling {leveling:.2} {leveled:.2} tiering {tiering:.2} {tiered:.2}");
     assert!(near(leveled, leveling), "leveled {leveled:.2}, leveling {leveling:.2}");
     assert!(near(tiered, tiering), "tiered {tiered:.2}, tiering {tiering:.2}");
 }
