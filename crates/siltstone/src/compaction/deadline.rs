@@ -92,6 +92,7 @@ impl Deadline {
                 cut: policy.cut(view),
                 reuse: Reuse::Picked,
                 cursor: None,
+                borders: Vec::new(),
                 record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
             };
             plan.check(view).is_ok().then(|| cheapest(policy, view, plan))

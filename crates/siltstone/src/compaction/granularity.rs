@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use serde::Deserialize;
 
 use super::layout::Shape;
@@ -27,6 +28,14 @@ pub enum Granularity {
         #[serde(default, deserialize_with = "word_or_table")]
         pick: RunPick,
     },
+    /// The oldest runs of the level, as many as make the rule fire, range by range: each job takes the next range of keys, about `files` full
+    /// files and what overlaps them, to the end of the run that grows in the next level, and its inputs are released when it ends
+    /// (SifrDB). With the layout `tiering` only.
+    RunSlices {
+        /// Full files a job, at least 1. Default 4.
+        #[serde(default = "four")]
+        files: u32,
+    },
     /// One file, with what it overlaps in the next level.
     File {},
     /// Neighbouring files, the first chosen by the movement; `count` or `bytes` says how many.
@@ -38,6 +47,10 @@ pub enum Granularity {
         /// For movement `max-ratio-window`: the files and what they overlap stay below as many full files together.
         window_files: Option<u32>,
     },
+}
+
+const fn four() -> u32 {
+    4
 }
 
 impl Granularity {
@@ -151,6 +164,54 @@ pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
     let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
     let output = inputs.last()?.place();
     Some(Draft { inputs, output })
+}
+
+/// The next range of the `count` oldest runs of a level, of about `bytes`, for the run that grows in the next level.
+///
+/// ```text
+///  r3   [--] [-] | [---]  | [---]     The files of the oldest run, from the left, say where a range ends; from new to old, all that overlaps
+///  r2   [------] |  [--]  | [---]     the range comes along. Outputs end where files of the oldest run of their level begin (`slice_borders`), so
+///  r1   [----]   | [----] | [--]      that no file reaches beyond. In a tree that was built otherwise the range grows by a file a run.
+/// ```
+pub fn slice_down(shape: &Shape<'_>, level: LevelId, count: usize, bytes: u64) -> Option<Draft> {
+    let view = shape.view;
+    let runs = &view.level(level).runs;
+    let runs = &runs[runs.len().checked_sub(count)?..];
+    let (oldest, first) =
+        (runs.last()?, runs.iter().filter_map(|run| run.files.first()).map(|file| &file.smallest).min()?);
+    let inputs_up_to = |end: &FileMeta| {
+        let (mut first, mut last) = (first, &end.largest);
+        let mut inputs = Vec::new();
+        for run in runs {
+            let met = run.overlapping(first, last);
+            if let ([head, ..], [.., tail]) = (met, met) {
+                (first, last) = (first.min(&head.smallest), last.max(&tail.largest));
+                inputs.push(PlanInput { level, run: run.order, files: met.to_vec() });
+            }
+        }
+        inputs
+    };
+    let size = |end: &Arc<FileMeta>| {
+        inputs_up_to(end).iter().flat_map(|input| &input.files).map(|file| file.bytes).sum::<u64>()
+    };
+    let ends = oldest.files.partition_point(|end| size(end) < bytes);
+    let inputs = inputs_up_to(oldest.files.get(ends).or(oldest.files.last())?);
+    let to = level.parent();
+    let (first, _) = hull(&inputs);
+    let grows = view.newest_run(to).filter(|run| run.files.last().is_some_and(|file| file.largest[..] < *first));
+    let output = match grows {
+        Some(run) => Place { level: to, run: run.order },
+        None => output_place(shape, &inputs, to),
+    };
+    Some(Draft { inputs, output })
+}
+
+/// Where the outputs of [`slice_down`] end besides: at the beginnings of the files of the oldest run of the output level.
+pub fn slice_borders(view: &LsmView<'_>, draft: &Draft) -> Vec<Bytes> {
+    let oldest = view.level(draft.output.level).runs.last().filter(|run| run.order != draft.output.run);
+    let (first, last) = hull(&draft.inputs);
+    let beginnings = oldest.into_iter().flat_map(|run| run.files.iter().skip(1)).map(|file| &file.smallest);
+    beginnings.filter(|key| *first < key[..] && key[..] <= *last).cloned().collect()
 }
 
 /// Where `file` stands among the runs of a level.

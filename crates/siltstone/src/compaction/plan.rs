@@ -136,6 +136,8 @@ pub struct Plan {
     pub action: Action,
     /// Where output files end.
     pub cut: CutRule,
+    /// Keys at which an output file ends in any case, ascending: none holds keys of both sides.
+    pub borders: Vec<Bytes>,
     /// Whether the planner may move instead.
     pub reuse: Reuse,
     /// The round-robin cursor of a level once this plan has started; kept in memory only.

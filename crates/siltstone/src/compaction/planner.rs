@@ -243,6 +243,7 @@ pub fn plan_manual(policy: &dyn CompactionPolicy, view: &LsmView<'_>, request: &
         action: Action::Merge,
         cut: policy.cut(view),
         reuse: Reuse::Picked,
+        borders: Vec::new(),
         cursor: None,
         record,
     };

@@ -21,6 +21,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use serde::Deserialize;
+
 use super::granularity::Draft;
 use super::plan::{Place, PlanInput};
 use super::view::LsmView;
@@ -35,6 +38,24 @@ mod tests;
 
 pub use grouping::{Group, Grouping};
 pub use pick::RunPick;
+
+/// Equal parts of the tree's key range at whose borders output files end (Cassandra's UCS). Keys count as numbers.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Shards {
+    /// The fewest shards, at least 1. Default 4.
+    pub base: u32,
+    /// Size of an output file, in bytes, that more shards are made for. Default 1073741824 (1 GiB).
+    pub target_bytes: u64,
+    /// From 0, where the number of shards alone grows with the data, to 1, where the size of files alone does. Default 0.333.
+    pub growth: f64,
+}
+
+impl Default for Shards {
+    fn default() -> Shards {
+        Shards { base: 4, target_bytes: 1 << 30, growth: 0.333 }
+    }
+}
 
 /// What the rules may know of a run.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -113,14 +134,23 @@ impl<'a> KeySpace<'a> {
     }
 
     /// The eight bytes behind the common ones, as a number: keys in between lie in between.
-    fn position(&self, key: &[u8]) -> f64 {
+    fn number(&self, key: &[u8]) -> u64 {
         let rest = key.get(self.common..).unwrap_or_default().iter().copied();
-        to_f64(rest.chain(std::iter::repeat(0)).take(8).fold(0, |n, byte| n << 8 | u64::from(byte)))
+        rest.chain(std::iter::repeat(0)).take(8).fold(0, |n, byte| n << 8 | u64::from(byte))
+    }
+
+    /// The keys that part the range into `count` equal shards.
+    fn borders(&self, count: u64) -> impl Iterator<Item = Bytes> {
+        let (first, last) = (u128::from(self.number(self.first)), u128::from(self.number(self.last)));
+        let number = move |n: u64| first + (last - first) * u128::from(n) / u128::from(count);
+        let key =
+            move |n| [&self.first[..self.common], &u64::try_from(number(n)).unwrap_or(u64::MAX).to_be_bytes()].concat();
+        (1..count).map(move |n| Bytes::from(key(n)))
     }
 
     fn share(&self, first: &[u8], last: &[u8]) -> f64 {
-        let whole = self.position(self.last) - self.position(self.first);
-        if whole > 0.0 { (self.position(last) - self.position(first)) / whole } else { 1.0 }
+        let whole = to_f64(self.number(self.last) - self.number(self.first));
+        if whole > 0.0 { to_f64(self.number(last).saturating_sub(self.number(first))) / whole } else { 1.0 }
     }
 }
 
@@ -144,6 +174,20 @@ pub fn draft(view: &LsmView<'_>, taken: &[usize]) -> Option<Draft> {
     // The order says which flush is the newest in a run; an older input may rise to it only if it passes nothing.
     let newest = inputs.iter().find(|input| input.level == last.level).map_or(last, PlanInput::place);
     Some(Draft { output: if left_out { last } else { newest }, inputs })
+}
+
+/// The borders of shards at which the outputs of a job over `inputs` end, ascending; none outside of its keys.
+pub(super) fn shard_borders(view: &LsmView<'_>, inputs: &[PlanInput], shards: &Shards) -> Vec<Bytes> {
+    let space = KeySpace::of(view.version.runs().map(|(_, run)| run));
+    let files = || inputs.iter().flat_map(|input| &input.files);
+    let first = files().map(|file| &file.smallest).min();
+    let last = files().map(|file| &file.largest).max();
+    let (Some(first), Some(last)) = (first, last) else {
+        return Vec::new();
+    };
+    let bytes = to_f64(files().map(|file| file.bytes).sum());
+    let count = rules::shard_count(bytes / space.share(first, last).max(1e-9), shards);
+    space.borders(count).filter(|border| first < border && border <= last).collect()
 }
 
 /// Whether some key could be in a file of `files` and in `run`.

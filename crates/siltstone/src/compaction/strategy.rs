@@ -26,6 +26,7 @@ use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
 use super::plan::Reuse;
+use super::runs::Shards;
 use super::targets::LevelTargets;
 use super::trigger::Trigger;
 use super::view::MAX_LEVELS;
@@ -86,9 +87,9 @@ static PRESETS: &[Preset] = presets![
     "rocksdb-leveled",
     "rocksdb-universal",
     "rr",
-    "scylla-ics",
     "scylla-lcs",
     "scylla-stcs",
+    "sifrdb",
     "silk",
     "stepped-merge",
     "tarantool",
@@ -229,6 +230,8 @@ pub struct Cut {
     /// Before overlapping more than as many full files of the level below the output; 0 for no limit. With `align` the file's own size
     /// counts too, as in RocksDB's max_compaction_bytes. Default 0.
     pub grandparent_files: u32,
+    /// At the borders of shards; with the layout `runs` only. Default: none.
+    pub shards: Option<Shards>,
 }
 
 /// Which further inputs join.

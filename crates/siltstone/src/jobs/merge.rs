@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::borders::Borders;
 use super::cut::OutputCut;
 use super::output::Outputs;
 use super::survive::{OlderRuns, Survivor};
@@ -27,6 +28,7 @@ pub(crate) struct MergeJob {
     merge: Option<MergeForward<RunCursor<RunScans>>>,
     survivor: Survivor,
     cut: OutputCut,
+    borders: Borders,
     outputs: Outputs,
     input_bytes: u64,
     input_raw_bytes: u64,
@@ -57,6 +59,7 @@ impl MergeJob {
             merge: None,
             survivor: Survivor::new(snapshots, OlderRuns::below(plan, version)),
             cut: OutputCut::new(plan.cut, plan.grandparents(version)),
+            borders: Borders::new(&plan.borders),
             outputs,
             input_bytes: plan.input_bytes(),
             input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
@@ -79,7 +82,8 @@ impl MergeJob {
         while let Some(entry) = merge.peek() {
             let fate = self.survivor.judge(entry.key, entry.trailer);
             if fate.keep {
-                if self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes()) {
+                let full = self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes());
+                if self.borders.crossed(entry.key) || full {
                     self.outputs.finish_file(cx)?;
                 }
                 self.outputs.add(cx, entry)?;

@@ -7,6 +7,7 @@
 pub mod cut;
 pub mod survive;
 
+mod borders;
 pub(crate) mod flush;
 pub(crate) mod merge;
 pub(crate) mod output;

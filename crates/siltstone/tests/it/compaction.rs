@@ -233,6 +233,7 @@ impl Room {
             action,
             cut: CutRule { file_bytes: 1, align: false, grandparent_bytes: 0 },
             reuse: Reuse::Never,
+            borders: Vec::new(),
             cursor: None,
             record: DecisionRecord::new(Reason::Policy("by hand".to_owned()), "none", 0.0, 0.0),
         };

@@ -112,6 +112,36 @@ fn a_store_agrees_with_a_map_under_every_strategy() {
     model("one-leveling", MemtableKind::SortedVector);
 }
 
+/// Cassandra's UCS: no output of a merge holds keys of two shards.
+#[test]
+fn merged_files_end_at_the_borders_of_shards() {
+    let folder = tempfile::tempdir().unwrap();
+    let ucs = siltstone::compaction::strategies().iter().find(|preset| preset.name == "cassandra-ucs").unwrap();
+    let mut options = tiny();
+    options.keyspace.strategy = ucs.text.replace("target_bytes = 1073741824", "target_bytes = 4000");
+    let db = Db::open(folder.path(), options).unwrap();
+    let keyspace = db.default_keyspace();
+    // Every memtable covers all keys, numbers of two bytes, so that the shards never shift.
+    for round in 0..60u16 {
+        for n in 0..64u16 {
+            keyspace.put((n * 1023 + n.min(1) * round).to_be_bytes(), "y".repeat(30)).unwrap();
+        }
+        keyspace.put([0xff; 2], "end").unwrap();
+        db.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    let tree = keyspace.tree();
+    let mut parts = 0;
+    for run in tree.levels.iter().flat_map(|level| &level.runs).filter(|run| run.files.len() > 1) {
+        for file in &run.files {
+            let shard = |key: &[u8]| key[0] / 64;
+            assert_eq!(shard(&file.smallest), shard(&file.largest), "{file:?}");
+            parts += 1;
+        }
+    }
+    assert!(parts >= 4, "{parts}");
+}
+
 #[test]
 fn snapshots_see_their_moment_across_flushes_and_merges() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! Which runs of a group are merged: one option for each published rule. The rules themselves are in [`rules`](super::rules).
+//! Which runs of a group are merged: one option for each published rule. The rules themselves are in [`rules`].
 
 use std::fmt;
 

@@ -3,8 +3,8 @@
 
 use std::ops::{Range, RangeInclusive};
 
-use super::RunFact;
 use super::pick::StopStyle;
+use super::{RunFact, Shards};
 use crate::num::{to_f64, to_u64};
 
 fn sum(runs: &[RunFact<'_>]) -> u64 {
@@ -179,6 +179,21 @@ fn largest_good_prefix(sizes: &[u64], ratio: f64) -> Option<usize> {
         }
     }
     chosen.map(|(len, _)| len)
+}
+
+/// Into how many shards a job's output of this density is cut: the base, doubled as often as the density exceeds what the base holds at
+/// the target size, less the part of the growth that goes into larger files. At most 65536.
+pub fn shard_count(density: f64, shards: &Shards) -> u64 {
+    let base = f64::from(shards.base.max(1));
+    let excess = density / (to_f64(shards.target_bytes.max(1)) * base);
+    let doublings = ((1.0 - shards.growth) * excess.max(1.0).log2()).round();
+    let mut count = u64::from(shards.base.max(1));
+    let mut done = 0.0;
+    while done < doublings && count <= 1 << 15 {
+        count *= 2;
+        done += 1.0;
+    }
+    count
 }
 
 /// A number below `sides` that a seed decides.

@@ -15,7 +15,7 @@ use super::super::layout::Shape;
 use super::super::movement::{self, Choice, Movement};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
-use super::super::runs::Relief;
+use super::super::runs::{Relief, shard_borders};
 use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
@@ -261,6 +261,11 @@ impl Strategy {
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
+            Granularity::RunSlices { files } => {
+                let bytes = view.sizes.file_bytes.saturating_mul(u64::from(*files));
+                let count = whole_runs::due_in_level(shape, level, &rule.trigger);
+                granularity::slice_down(shape, level, count, bytes)
+            }
             Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
         };
         self.one_draft(shape, firing, held, draft)
@@ -289,6 +294,13 @@ impl Strategy {
         record.read_bytes = draft.files().map(|file| file.bytes).sum();
         record.write_bytes = record.read_bytes;
         let about_files = firing.rule.is_some_and(|(_, rule)| rule.trigger.wants_files());
+        let borders = match (firing.rule, &self.cut.shards) {
+            (_, Some(shards)) => shard_borders(shape.view, &draft.inputs, shards),
+            (Some((_, Rule { granularity: Granularity::RunSlices { .. }, .. })), None) => {
+                granularity::slice_borders(shape.view, &draft)
+            }
+            _ => Vec::new(),
+        };
         Plan {
             inputs: draft.inputs,
             output: draft.output,
@@ -296,6 +308,7 @@ impl Strategy {
             cut: self.cut(shape.view),
             // Other files of the level are none of a single file's business.
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
+            borders,
             cursor: None,
             record,
         }

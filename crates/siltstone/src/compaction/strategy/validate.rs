@@ -36,6 +36,7 @@ impl Strategy {
             Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
         self.validate_beside()?;
+        whole_runs::validate_cut(self).map_err(|what| (None, what))?;
         for (n, rule) in self.rules.iter().enumerate() {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
             whole_runs::validate_rule(&self.layout, rule).map_err(|what| (Some(n), what))?;

@@ -3,7 +3,7 @@
 use super::super::granularity::{Draft, Granularity, RunPick};
 use super::super::layout::{Layout, Shape};
 use super::super::runs::pick::Setting;
-use super::super::runs::{self, Group, Grouping, RunFact, rules};
+use super::super::runs::{self, Group, Grouping, RunFact, Shards, rules};
 use super::super::trigger::{Measure, Trigger};
 use super::super::view::LsmView;
 use super::{Levels, Rule, Strategy};
@@ -146,7 +146,7 @@ impl<'a> Runs<'a> {
         let measure = Measure { value, threshold: f64::from(percent) };
         let mut taken = [&largest.runs[..], &second.runs[..]].concat();
         taken.sort_unstable();
-        measure.fires().then(|| (largest.number, Target::Taken(taken), measure))
+        measure.fires().then_some((largest.number, Target::Taken(taken), measure))
     }
 
     /// How many runs the tree holds too many, those that running jobs consume not counted.
@@ -187,12 +187,17 @@ pub(super) fn within_level(shape: &Shape<'_>, level: LevelId, pick: &RunPick, tr
     let facts = runs::level_facts(view, level);
     let setting = Setting {
         memtable_bytes: view.sizes.memtable_bytes,
-        due_runs: to_usize(due_runs(shape, trigger, Some(shape.run_limit(level))).into()),
+        due_runs: due_in_level(shape, level, trigger),
         newest_group: level.0 == 0,
     };
     let above: usize = view.version.levels.iter().take(level.index()).map(|level| level.runs.len()).sum();
     let taken: Vec<usize> = pick.choose(&facts, setting)?.into_iter().map(|at| above + at).collect();
     runs::draft(view, &taken)
+}
+
+/// How many runs of a physical level make a rule fire.
+pub(super) fn due_in_level(shape: &Shape<'_>, level: LevelId, trigger: &Trigger) -> usize {
+    to_usize(due_runs(shape, trigger, Some(shape.run_limit(level))).into())
 }
 
 /// How many runs of a group make a rule fire; `own` is what the group says.
@@ -233,77 +238,100 @@ impl Strategy {
 
 /// What TOML cannot express of a grouping; the problem.
 pub(super) fn validate_grouping(grouping: &Grouping) -> Result<(), String> {
-    let problem = match grouping {
-        Grouping::SizeBuckets { low, high, .. } if !bounds(*low, *high) => {
-            Some("size-buckets: low is above 0 and below 1, high above 1")
+    match grouping {
+        Grouping::SizeBuckets { low, high, .. } => {
+            bounds(*low, *high).map_err(|problem| format!("size-buckets: {problem}"))
         }
-        Grouping::Generations { ratio, max_memtables } if *ratio < 2 || *max_memtables == 0 => {
-            Some("generations: ratio is at least 2, max_memtables above 0")
-        }
+        Grouping::Generations { ratio, max_memtables } if *ratio < 2 || *max_memtables == 0 => Err(format!(
+            "generations: ratio = {ratio}, max_memtables = {max_memtables}: ratio is at least 2, max_memtables above 0"
+        )),
         Grouping::Density { w } if w.is_empty() || w.iter().any(|w| !(-1000..=1000).contains(w)) => {
-            Some("density: w has at least one entry, each from -1000 to 1000")
+            Err(format!("density: w = {w:?}: w has at least one entry, each from -1000 to 1000"))
         }
-        _ => None,
-    };
-    problem.map_or(Ok(()), |problem| Err(problem.to_owned()))
+        _ => Ok(()),
+    }
 }
 
-fn bounds(low: f64, high: f64) -> bool {
-    low > 0.0 && low < 1.0 && high > 1.0 && high.is_finite()
+fn bounds(low: f64, high: f64) -> Result<(), String> {
+    match low > 0.0 && low < 1.0 && high > 1.0 && high.is_finite() {
+        true => Ok(()),
+        false => Err(format!("low = {low}, high = {high}: low is above 0 and below 1, high above 1")),
+    }
+}
+
+/// What TOML cannot express of shards; the problem.
+pub(super) fn validate_cut(strategy: &Strategy) -> Result<(), String> {
+    let Some(Shards { base, target_bytes, growth }) = &strategy.cut.shards else {
+        return Ok(());
+    };
+    if !matches!(strategy.layout, Layout::Runs { .. }) {
+        return Err("cut: shards takes layout = { kind = \"runs\", ... }".to_owned());
+    }
+    match (1..=65536).contains(base) && *target_bytes > 0 && (0.0..=1.0).contains(growth) {
+        true => Ok(()),
+        false => Err(format!(
+            "cut: shards: base = {base}, target_bytes = {target_bytes}, growth = {growth}: base is from 1 to 65536, target_bytes above 0, growth from 0 to 1"
+        )),
+    }
 }
 
 /// What TOML cannot express of a picker's parameters; the problem.
 pub(super) fn validate_pick(pick: &RunPick) -> Result<(), String> {
-    let positive = |n: f64| n > 0.0 && n.is_finite();
-    let widths = |min: u32, max: u32| min >= 2 && max >= min;
-    let problem = match pick {
-        RunPick::SimilarSize { min_runs, max_runs, .. } if !widths(*min_runs, max_runs.unwrap_or(u32::MAX)) => {
-            Some("min_runs is at least 2, max_runs at least min_runs")
-        }
-        RunPick::Exploring { min_runs, max_runs, .. } | RunPick::Suffix { min_runs, max_runs, .. }
-            if !widths(*min_runs, *max_runs) =>
-        {
-            Some("min_runs is at least 2, max_runs at least min_runs")
-        }
-        RunPick::TimeWindow { min_runs, max_runs, low, high, .. }
-            if !widths(*min_runs, *max_runs) || !bounds(*low, *high) =>
-        {
-            Some("min_runs is at least 2, max_runs at least min_runs, low above 0 and below 1, high above 1")
-        }
-        RunPick::Exploring { ratio, min_memtables, stuck_runs, .. }
-            if !positive(*ratio) || !(0.0..1e9).contains(min_memtables) || *stuck_runs == 0 =>
-        {
-            Some("ratio and stuck_runs are above 0, min_memtables is at least 0")
-        }
-        RunPick::Suffix { ratio, .. } | RunPick::Prefix { ratio, .. } if !positive(*ratio) => Some("ratio is above 0"),
-        RunPick::Prefix { max_bytes, tolerance, .. } if *max_bytes == 0 || *tolerance < 2 => {
-            Some("max_bytes is above 0, tolerance at least 2")
-        }
-        RunPick::Smallest { max_runs } | RunPick::Oldest { max_runs } | RunPick::SizeSorted { max_runs, .. }
-            if *max_runs < 2 =>
-        {
-            Some("max_runs is at least 2")
-        }
-        RunPick::SizeSorted { ratio, lowest_ratio, .. }
-            if !(*lowest_ratio >= 1.0 && ratio >= lowest_ratio && ratio.is_finite()) =>
-        {
-            Some("lowest_ratio is at least 1, ratio at least lowest_ratio")
-        }
-        RunPick::SizeLevels { ratio, runs_per_level, jitter_percent }
-            if !(*ratio >= 2.0 && ratio.is_finite()) || *runs_per_level == 0 || *jitter_percent > 100 =>
-        {
-            Some("ratio is at least 2, runs_per_level above 0, jitter_percent at most 100")
-        }
-        RunPick::Binomial { runs } if *runs < 2 => Some("runs is at least 2"),
-        _ => None,
+    let ensure = |holds: bool, problem: String| if holds { Ok(()) } else { Err(problem) };
+    let widths = |min: u32, max: u32| {
+        let problem = format!("min_runs = {min}, max_runs = {max}: min_runs is at least 2, max_runs at least min_runs");
+        ensure(min >= 2 && max >= min, problem)
     };
-    problem.map_or(Ok(()), |problem| Err(format!("pick = \"{}\": {problem}", pick.name())))
+    let above_0 = |ratio: f64| ensure(ratio > 0.0 && ratio.is_finite(), format!("ratio = {ratio}: ratio is above 0"));
+    let at_least_2 = |name: &str, n: u32| ensure(n >= 2, format!("{name} = {n}: {name} is at least 2"));
+    let valid = match pick {
+        RunPick::All {} => Ok(()),
+        RunPick::SimilarSize { min_runs, max_runs, .. } => widths(*min_runs, max_runs.unwrap_or(u32::MAX)),
+        RunPick::Exploring { min_runs, max_runs, ratio, min_memtables, stuck_runs } => {
+            let holds = (0.0..1e9).contains(min_memtables) && *stuck_runs > 0;
+            let problem = format!(
+                "min_memtables = {min_memtables}, stuck_runs = {stuck_runs}: min_memtables is at least 0, stuck_runs above 0"
+            );
+            widths(*min_runs, *max_runs).and(above_0(*ratio)).and(ensure(holds, problem))
+        }
+        RunPick::Smallest { max_runs } | RunPick::Oldest { max_runs } => at_least_2("max_runs", *max_runs),
+        RunPick::SizeSorted { ratio, lowest_ratio, max_runs, .. } => {
+            let holds = *lowest_ratio >= 1.0 && ratio >= lowest_ratio && *ratio <= 1000.0;
+            let problem = format!(
+                "ratio = {ratio}, lowest_ratio = {lowest_ratio}: lowest_ratio is at least 1, ratio at least lowest_ratio and at most 1000"
+            );
+            at_least_2("max_runs", *max_runs).and(ensure(holds, problem))
+        }
+        RunPick::SizeLevels { ratio, runs_per_level, jitter_percent } => {
+            let holds = (2.0..=1000.0).contains(ratio) && *runs_per_level > 0 && *jitter_percent <= 100;
+            let problem = format!(
+                "ratio = {ratio}, runs_per_level = {runs_per_level}, jitter_percent = {jitter_percent}: ratio is from 2 to 1000, runs_per_level above 0, jitter_percent at most 100"
+            );
+            ensure(holds, problem)
+        }
+        RunPick::Suffix { min_runs, max_runs, ratio } => widths(*min_runs, *max_runs).and(above_0(*ratio)),
+        RunPick::Prefix { max_bytes, tolerance, ratio } => at_least_2("tolerance", *tolerance)
+            .and(above_0(*ratio))
+            .and(ensure(*max_bytes > 0, "max_bytes = 0: max_bytes is above 0".to_owned())),
+        RunPick::Binomial { runs } => at_least_2("runs", *runs),
+        RunPick::TimeWindow { min_runs, max_runs, low, high, .. } => {
+            widths(*min_runs, *max_runs).and(bounds(*low, *high))
+        }
+    };
+    valid.map_err(|problem| format!("pick = \"{}\": {problem}", pick.name()))
 }
 
 /// What TOML cannot express of a rule and a layout together; the problem.
 pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> {
     let Layout::Runs { grouping, .. } = layout else {
         return match (&rule.trigger, &rule.granularity) {
+            (_, Granularity::RunSlices { .. }) if *layout != (Layout::Tiering {}) => {
+                Err("granularity run-slices takes layout = { kind = \"tiering\" }".to_owned())
+            }
+            (Trigger::SortedRuns { .. }, Granularity::RunSlices { files }) if *files > 0 => Ok(()),
+            (_, Granularity::RunSlices { files }) => Err(format!(
+                "granularity run-slices with files = {files}: files is at least 1, and the trigger is sorted-runs"
+            )),
             (Trigger::Periodic { .. } | Trigger::TierAmplification { .. }, _) => Err(format!(
                 "trigger {} looks at all runs of the tree: it takes layout = {{ kind = \"runs\", ... }}",
                 rule.trigger.name()
@@ -317,7 +345,10 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
     };
     let problem = match (&rule.trigger, &rule.granularity) {
         (Trigger::TombstoneDensity { .. }, Granularity::File {} | Granularity::Files { .. }) => None,
-        (_, Granularity::Level {} | Granularity::File {} | Granularity::Files { .. }) => Some(
+        (
+            _,
+            Granularity::Level {} | Granularity::RunSlices { .. } | Granularity::File {} | Granularity::Files { .. },
+        ) => Some(
             "layout runs merges whole runs: it takes granularity sorted-runs, or file with the trigger tombstone-density",
         ),
         (Trigger::LevelSaturation { .. } | Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. }, _) => {

@@ -194,6 +194,7 @@ impl Store {
                 [usize::try_from(self.rng.below(4)).unwrap()],
             cut: CutRule { file_bytes: self.sizes.file_bytes, align: true, grandparent_bytes: 100 },
             reuse: Reuse::Never,
+            borders: Vec::new(),
             cursor: None,
             record: DecisionRecord::new(Reason::Policy("dice".to_owned()), "none", 0.0, 0.0),
         };

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::super::grouping::{Grouping, density_level};
 use super::super::pick::{Setting, StopStyle};
-use super::super::{RunFact, RunPick, rules};
+use super::super::{RunFact, RunPick, Shards, rules};
 use crate::io::Rng;
 use crate::num::{to_f64, to_u64};
 use crate::version::SstId;
@@ -191,7 +191,7 @@ fn sorted_sizes(list: &[RunFact<'_>], taken: &[usize]) -> Vec<u64> {
 #[test]
 fn cassandra_buckets() {
     each_list("buckets", 20, |list, rng| {
-        let (low, high) = [(0.5, 1.5), (0.7071, 1.4142)][index(rng.below(2))];
+        let (low, high) = [(0.5, 1.5), (0.7, 1.4)][index(rng.below(2))];
         let min_bytes = [0, 5, 100][index(rng.below(3))];
         let mut sizes: Vec<u64> = list.iter().filter(|run| run.idle).map(|run| run.bytes).collect();
         sizes.sort_unstable();
@@ -446,6 +446,23 @@ fn density_levels_and_overlap_sets() {
             groups.into_iter().map(|group| group.runs.into_iter().collect()).collect();
         assert_eq!(groups, sets.into_iter().collect(), "{list:?}");
     });
+}
+
+#[test]
+fn shard_counts() {
+    let shards = Shards { base: 4, target_bytes: 1000, growth: 0.0 };
+    let count = |density: f64, growth: f64| rules::shard_count(density, &Shards { growth, ..shards.clone() });
+    let mut rng = Rng::new(7).split("shards");
+    for _ in 0..LISTS {
+        // Without growth a shard's file is between the target divided and multiplied by the root of 2, but for the base.
+        let density = to_f64(rng.between(1, 10_000_000));
+        let file = density / to_f64(count(density, 0.0));
+        let root = std::f64::consts::SQRT_2 * 1.000_001;
+        assert!(file < 1000.0 * root && (file > 1000.0 / root || count(density, 0.0) == 4), "{density} {file}");
+        assert_eq!(count(density, 1.0), 4);
+        assert!(count(density, 0.333) <= count(density, 0.0) && count(density, 0.0).is_power_of_two());
+    }
+    assert_eq!([count(1e3, 0.333), count(64_000.0, 0.333), count(1e300, 0.0)], [4, 32, 65536]);
 }
 
 #[test]
