@@ -314,7 +314,15 @@ impl Strategy {
         };
         strategy.validate().map_err(|(rule, what)| match rule {
             Some(rule) => refuse(format!("line {}, rule {}: {what}", line_of(rule), rule + 1)),
-            None => refuse(what),
+            // The message begins with the key, whose line shows the value.
+            None => {
+                let key = what.split(':').next().unwrap_or_default();
+                let line = text.lines().enumerate().find(|(_, line)| line.trim_start().starts_with(key));
+                match line.filter(|_| !key.is_empty()) {
+                    Some((n, line)) => refuse(format!("line {}, {}: {what}", n + 1, line.trim())),
+                    None => refuse(what),
+                }
+            }
         })?;
         Ok(strategy)
     }
