@@ -117,6 +117,14 @@ fn dostoevsky_keeps_one_run_in_the_last_level_only() {
     assert!(last.0 >= 3 && tiered > 50 && sim.version.levels[last.index()].runs.len() == 1);
 }
 
+/// Fluid trees by their run limits: 1 everywhere is leveling, the ratio everywhere is tiering.
+#[test]
+fn run_limits_alone_make_leveling_and_tiering() {
+    let hybrid = |name: &str, runs: u32| Strategy { layout: Layout::Hybrid { runs: vec![runs] }, ..named(name) };
+    assert_eq!(trace(hybrid("lo1", 1), 5), trace(named("lo1"), 5));
+    assert_eq!(trace(hybrid("tiering", 4), 5), trace(named("tiering"), 5));
+}
+
 /// Full, and all that work like it: every merge takes all of a level and all of the next one.
 #[test]
 fn full_merges_take_two_whole_levels() {
