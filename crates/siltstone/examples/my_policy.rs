@@ -55,6 +55,7 @@ impl Patient {
             cut: self.cut(view),
             reuse: Reuse::Picked,
             cursor: None,
+            borders: Vec::new(),
             record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
         }
     }

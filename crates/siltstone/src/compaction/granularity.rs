@@ -260,8 +260,10 @@ pub fn files_down(
         return draft;
     }
     let (first, last) = hull(&draft.inputs);
-    let runs =
-        shape.view.level(level).runs.iter().filter(|other| draft.inputs.iter().any(|input| input.run == other.order));
+    // Of a leveled level that still holds several runs only the ones that are moving; of a tiered one all, as LevelDB does with its L0.
+    let tiered = !shape.is_leveled(level);
+    let runs = shape.view.level(level).runs.iter();
+    let runs = runs.filter(|other| tiered || draft.inputs.iter().any(|input| input.run == other.order));
     let wider = runs.map(|run| PlanInput { level, run: run.order, files: run.overlapping(first, last).to_vec() });
     let wider: Vec<PlanInput> =
         wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(&input.files)).collect();

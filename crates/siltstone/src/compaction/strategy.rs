@@ -146,6 +146,11 @@ pub struct Strategy {
     /// Of movement `random` and tie-break `seeded`: other seeds throw other dice. Default 0.
     #[serde(default)]
     pub seed: u64,
+    /// A flush that overlaps nothing in L0 and the levels below goes down at once, without being rewritten, as deep as this level at most,
+    /// as long as it does not overlap more than `cut.grandparent_files` of the level after. Decided by the first pick after the
+    /// flush (LevelDB, to L2, decides it when it writes the file). Default 0: it stays in L0.
+    #[serde(default)]
+    pub flush_placement: u8,
     /// Merges within L0 while a running job blocks the way down. Default never.
     pub intra_l0: Option<IntraL0>,
     /// Whether files move without being rewritten. Default `moves-first`.

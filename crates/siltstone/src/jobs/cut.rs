@@ -55,7 +55,12 @@ impl OutputCut {
         let ends = self.begun && (at_border || file_bytes >= self.rule.file_bytes);
         if ends {
             self.borders = 0;
-            self.overlapped_bytes = if self.rule.align { self.bytes_here() } else { 0 };
+            // LevelDB counts on when a file ends for its size: a file may end early, never late.
+            self.overlapped_bytes = match (self.rule.align, at_border) {
+                (true, _) => self.bytes_here(),
+                (false, true) => 0,
+                (false, false) => self.overlapped_bytes,
+            };
         }
         self.begun = true;
         ends

@@ -135,6 +135,64 @@ levels = "tiered"
 trigger = { kind = "sorted-runs" }
 granularity = { kind = "sorted-runs" }
 "#,
+    r#"
+name = "dice"
+layout = { kind = "one-leveling", l0_runs = 3 }
+level_targets = { kind = "dynamic", levels = 4 }
+intra_l0 = { extra_runs = 1, min_runs = 2 }
+priority = "room-below"
+tie_break = "seeded"
+seed = 7
+cut = { align = true, grandparent_files = 5 }
+[[rule]]
+levels = "tiered"
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = [1, 2]
+trigger = { kind = "level-saturation", full_at = 0.8 }
+granularity = { kind = "file" }
+movement = ["choose-best", "random"]
+[[rule]]
+levels = "leveled"
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["refined-mor"]
+[[rule]]
+trigger = { kind = "tombstone-ttl", ttl = "2m" }
+levels = "leveled"
+granularity = { kind = "file" }
+movement = ["expired-tombstones"]
+"#,
+    r#"
+name = "ages"
+layout = { kind = "leveling" }
+level_targets = { kind = "table", memtables = [3, 5, 30] }
+tie_break = "largest-successor"
+[[rule]]
+levels = [0]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["oldest-smallest-seq"]
+[[rule]]
+levels = [1, 2]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["refined-mor-rightmost", "oldest-largest-seq"]
+[[rule]]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["compensated-size"]
+"#,
+    r#"
+name = "bushy tiers"
+layout = { kind = "tiering" }
+size_ratio = 2
+level_targets = { kind = "doubly-exponential", exponent = 1.5 }
+[[rule]]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+"#,
 ];
 
 #[test]

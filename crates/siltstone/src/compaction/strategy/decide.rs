@@ -71,6 +71,9 @@ impl CompactionPolicy for Strategy {
     fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
         let shape = self.shape(view);
         let runs = Runs::of(&shape);
+        if let Some(plan) = self.placed_flush(&shape) {
+            return Some(plan);
+        }
         let mut held: BTreeSet<SstId> = BTreeSet::new();
         for firing in self.firings(&shape, runs.as_ref()) {
             match self.attempt(&shape, runs.as_ref(), &firing, &held) {
@@ -312,6 +315,42 @@ impl Strategy {
             cursor: None,
             record,
         }
+    }
+
+    /// The move of what was flushed last to the deepest level that it may be placed in.
+    fn placed_flush(&self, shape: &Shape<'_>) -> Option<Plan> {
+        let view = shape.view;
+        let run = view.newest_run(LevelId(0)).filter(|_| self.flush_placement > 0)?;
+        let newest = view.version.runs().flat_map(|(_, run)| &run.files).map(|file| file.id).max();
+        let is_flushed = run.files.iter().any(|file| Some(file.id) == newest);
+        let own = Place { level: LevelId(0), run: run.order };
+        // Tombstones that hide nothing would be carried down for ever.
+        if !is_flushed || run.files.iter().any(|file| rewrites_in_place(shape, own, file)) {
+            return None;
+        }
+        let cut = self.cut(view);
+        let to = |level: LevelId| {
+            let inputs = vec![PlanInput { level: LevelId(0), run: run.order, files: run.files.clone() }];
+            let draft = granularity::down(shape, inputs, level, false);
+            let record = DecisionRecord::new(Reason::Layout, "flush-placement", f64::from(level.0), 1.0);
+            let plan = Plan {
+                inputs: draft.inputs,
+                output: draft.output,
+                action: Action::Move,
+                cut,
+                reuse: Reuse::Picked,
+                cursor: None,
+                borders: Vec::new(),
+                record,
+            };
+            let met = run.files.iter().flat_map(|file| {
+                let below = view.level(level.parent()).runs.iter();
+                below.flat_map(|run| run.overlapping(&file.smallest, &file.largest))
+            });
+            let little = cut.grandparent_bytes == 0 || met.map(|file| file.bytes).sum::<u64>() <= cut.grandparent_bytes;
+            (plan.inputs.len() == 1 && little && plan.check(view).is_ok()).then_some(plan)
+        };
+        (1..=self.flush_placement).map(LevelId).map_while(to).last()
     }
 
     /// A merge within L0, if the strategy has them, when a running job is in the way of what `firing` wanted of L0.

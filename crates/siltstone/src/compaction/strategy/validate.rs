@@ -4,6 +4,7 @@ use super::super::filters::{FilterBits, MAX_BITS};
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
 use super::super::movement::Movement;
+use super::super::plan::Reuse;
 use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
@@ -93,6 +94,15 @@ impl Strategy {
             || self.rules.iter().any(|rule| rule.movement.contains(&Movement::Random));
         if self.seed != 0 && !throws_dice {
             return refuse("seed: belongs to movement random and tie_break seeded");
+        }
+        let static_l0 = self.may_be_tiered(0) && !matches!(self.level_targets, LevelTargets::Dynamic { .. });
+        if self.flush_placement > 0
+            && (!static_l0 || self.reuse == Reuse::Never || self.flush_placement >= MAX_LEVELS - 1)
+        {
+            return refuse(
+                "flush_placement: a level below 31; it takes a layout with a tiered L0, level targets that are not dynamic, \
+                 and reuse that is not never",
+            );
         }
         if let Some(intra) = &self.intra_l0 {
             if intra.min_runs < 2 {

@@ -357,3 +357,64 @@ fn dynamic_targets_are_rocksdbs() {
     }
     assert!(bases[1..8].iter().all(|n| *n > 300) && unnecessary > 1000, "{bases:?} {unnecessary}");
 }
+
+/// RocksDB's score with dynamic targets, from the bytes of the levels, top down: what is full counts ten times, divided by its target and by
+/// what the levels above have too much; L0 also by its bytes against the base.
+#[test]
+fn scores_with_dynamic_targets_are_rocksdbs() {
+    let strategy = Strategy::named("rocksdb-leveled").unwrap();
+    let mut rng = Rng::new(21);
+    let mut from = [0u32; 7];
+    for _ in 0..10_000 {
+        let memtable = 100;
+        let mut text = String::new();
+        let l0 = rng.below(6);
+        for n in 0..l0 {
+            let bytes = if rng.one_in(3) { rng.between(1, 1000) } else { 100 };
+            writeln!(text, "L0 order={} {}:a-z:{bytes}", 100 - n, 50 + n).unwrap();
+        }
+        let top = rng.between(1, 6);
+        let mut held = [0u64; 7];
+        for level in top..=6 {
+            let ideal = 400 * 4u64.pow(u32::try_from(level - top).unwrap());
+            held[usize::try_from(level).unwrap()] = ideal * rng.between(5, 40) / 10;
+            writeln!(text, "L{level} order=1 {level}:a-z:{}", held[usize::try_from(level).unwrap()]).unwrap();
+        }
+        let version = parse(&text).unwrap();
+        held[0] = version.levels[0].bytes();
+        let sizes = Sizes { memtable_bytes: memtable, file_bytes: 100, size_ratio: 4, level1_bytes: 0 };
+        let view = LsmView::new(&version, sizes);
+        let (base, targets) = dynamic_oracle(&held, 7, 4, 4 * memtable);
+        let mut best: Option<(f64, usize)> = None;
+        let mut coming = held[0] as f64;
+        for level in 0..6 {
+            let score = if level == 0 {
+                let runs = l0 as f64 / 4.0;
+                // By its bytes L0 is due when they fill L1.
+                let bytes = held[0] as f64 / 400.0;
+                let target = targets[base].unwrap_or(u64::MAX) as f64;
+                let against =
+                    if held[0] as f64 > target { held[0] as f64 / target.max(held[base] as f64) } else { 0.0 };
+                let score = if runs >= 1.0 || bytes >= 1.0 { runs.max(bytes).max(against) } else { 0.0 };
+                if score > 1.0 { 10.0 * score } else { score }
+            } else {
+                let Some(target) = targets[level].map(|target| target as f64) else { continue };
+                let bytes = held[level] as f64;
+                let score = if bytes < target { bytes / target } else { 10.0 * bytes / (target + coming) };
+                coming += (bytes - target).max(0.0);
+                if bytes < target { 0.0 } else { score }
+            };
+            // One run alone counts only by its bytes.
+            let due = if level == 0 { l0 >= 4 || held[0] >= 400 } else { score > 0.0 };
+            if due && best.is_none_or(|(other, _)| score > other + 1e-9) {
+                best = Some((score, level));
+            }
+        }
+        let found = strategy.pick(&view).map(|plan| plan.inputs[0].level.index());
+        assert_eq!(found, best.map(|(_, level)| level), "{text}base {base}, {targets:?}");
+        if let Some(level) = found {
+            from[level] += 1;
+        }
+    }
+    assert!(from[..6].iter().all(|n| *n > 100), "{from:?}");
+}

@@ -26,6 +26,17 @@ impl Strategy {
         let mut held: BTreeSet<SstId> = BTreeSet::new();
         let mut found = false;
         let mut appraisals = Vec::new();
+        if let Some(plan) = self.placed_flush(shape) {
+            found = true;
+            appraisals.push(Appraisal {
+                reason: plan.record.reason,
+                trigger: plan.record.trigger,
+                level: Some(0),
+                value: Some(plan.record.value),
+                threshold: Some(plan.record.threshold),
+                verdict: Verdict::Next,
+            });
+        }
         for firing in self.firings(shape, runs) {
             let appraisal = |trigger: &str, verdict| Appraisal {
                 reason: reason(&firing),
