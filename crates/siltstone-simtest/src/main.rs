@@ -207,7 +207,7 @@ enum Cmd {
 
 /// What CI spends on switches: worlds for each ordered pair of strategies, and crashes in all of them together.
 const SEEDS_A_PAIR: u64 = 10;
-const SWITCH_CRASHES: u64 = 12_000;
+const SWITCH_CRASHES: u64 = 8_000;
 /// What CI spends on strategies that must agree: lists of operations.
 const EQUAL_LISTS: u64 = 200;
 

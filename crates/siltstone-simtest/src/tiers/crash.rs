@@ -95,12 +95,13 @@ fn letter(n: u64, at: u64) -> Op {
         8 => Op::Ingest { keyspace: 0, first: 1, step: 2, count: 3, value: Value { id, len: 30 } },
         9 => Op::CreateKeyspace { name: 1, seed: at },
         10 => Op::DropKeyspace { keyspace: 1 },
+        11 => Op::SetStrategy { keyspace: 0, strategy: u8::try_from(at).unwrap_or(0), back: false },
         // A record that needs most of a segment: the log rolls.
         _ => put(1, 2, id, 5000, Ack::Buffered),
     }
 }
 
-const LETTERS: u64 = 12;
+const LETTERS: u64 = 13;
 
 /// The enumerated workload with this number: all of one letter, then all of two, of three.
 fn enumerated(n: u64) -> Option<Workload> {

@@ -81,11 +81,12 @@ fn workload(base: u64, n: u64) -> (Config, Vec<Step>) {
         Op::Flush(None),
         Op::Reopen { seed: n },
         Op::Compact { keyspace: 0, from: None, to: None, cancelled: false },
+        Op::SetStrategy { keyspace: 0, strategy: u8::try_from(n % 251).unwrap_or(0), back: false },
         Op::Sync,
         Op::CheckAll,
     ];
     for (i, op) in extra.into_iter().enumerate() {
-        let at = (i + 1) * steps.len() / 6;
+        let at = (i + 1) * steps.len() / 7;
         steps.insert(at, Step { op, lane_steps: 3, seed: i as u64 });
     }
     (config, steps)

@@ -109,7 +109,7 @@ fn run_world(from: &str, to: &str, seed: u64, images: u64, pool: &Pool, counters
         }
         Ok(())
     };
-    let loaded = rng.between(40, 200);
+    let loaded = rng.between(30, 110);
     write_some(&mut world, &mut rng, loaded)?;
     if rng.one_in(3) {
         world.apply(&Step::quiet(Op::TakeSnapshot, 1))?;

@@ -292,7 +292,8 @@ impl Keyspace {
     }
 
     /// The dry run of [`set_strategy`](Self::set_strategy): what merges would read and write, how long that takes, how much more space
-    /// there must be, and what the tree looks like then. Reads metadata only; works on a store opened read-only, too.
+    /// there must be, and what the tree looks like then. Reads metadata only, and works on a store opened read-only, too; takes up
+    /// to seconds for a tree of thousands of files. What is estimated, and how wrong it can be: [`forecast`](crate::forecast).
     ///
     /// # Errors
     /// `InvalidArgument`, with the line, for an unknown or impossible strategy; `Closed`.
@@ -300,7 +301,8 @@ impl Keyspace {
         self.core().plan_switch(&self.keyspace, strategy)
     }
 
-    /// How far its tree is on the way to the shape that its strategy wants. Each call is a dry run: milliseconds on a large tree.
+    /// How far its tree is on the way to the shape that its strategy wants. Each call is a dry run, which takes up
+    /// to seconds for a tree of thousands of files that is far from its shape.
     ///
     /// # Errors
     /// `Closed`; `InvalidArgument` if a policy of the user's own breaks a law.

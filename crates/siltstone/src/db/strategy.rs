@@ -261,6 +261,8 @@ impl Core {
     pub(crate) fn switch_progress(&self, keyspace: &KeyspaceCore) -> Result<SwitchProgress> {
         self.health.check_open()?;
         let steering = keyspace.steering.load_full();
+        // The dry run counts running merges as a whole; about as many bytes as they have read they have written, too.
+        let merged_bytes = self.merged_bytes(keyspace.id);
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let left = self.dry_run(keyspace, &*steering.policy, &version, true)?;
         let moved_bytes = |forecast: &Forecast| forecast.read_bytes + forecast.write_bytes;
@@ -279,7 +281,7 @@ impl Core {
             strategy: steering.policy.name().to_owned(),
             from: steering.departure.as_ref().map(|departure| departure.from.clone()),
             predicted_bytes,
-            left_bytes: moved_bytes(&left),
+            left_bytes: moved_bytes(&left).saturating_sub(2 * merged_bytes),
             is_done: left.jobs() == 0,
         })
     }

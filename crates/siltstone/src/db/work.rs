@@ -861,6 +861,13 @@ impl Core {
         (running.map(|running| Arc::clone(&running.plan)).collect(), cursors)
     }
 
+    /// Input bytes that the running merges of a keyspace have merged already.
+    pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
+        let compactions = self.compaction.lock();
+        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.map(|running| running.plan.input_bytes() / 1000 * running.progress.load(Ordering::Relaxed)).sum()
+    }
+
     fn unregister(&self, running: &Arc<Running>) {
         self.compaction.lock().running.retain(|other| !Arc::ptr_eq(other, running));
     }

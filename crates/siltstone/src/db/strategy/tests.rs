@@ -1,5 +1,4 @@
 use std::sync::atomic::AtomicU32;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 
@@ -82,12 +81,12 @@ fn survive(
     assert_eq!(keyspace.range::<&str>(..).unwrap().count(), 3000);
     assert!(db.stats().compactions > 0, "the successor compacts");
     // Told by the next step of a lane.
-    for _ in 0..200 {
+    for _ in 0..1000 {
         if !told.0.lock().is_empty() {
             break;
         }
         db.core().wake_compactions();
-        std::thread::sleep(Duration::from_millis(5));
+        db.wait_idle().unwrap();
     }
     let told = told.0.lock().clone();
     (db, told, folder)
