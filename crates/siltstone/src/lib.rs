@@ -44,8 +44,9 @@ mod num;
 pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
-    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, Pending, PendingRule, Policies, Range,
-    Snapshot, Stats, SwitchPlan, SwitchProgress, Tree, TreeLevel, TreeRun, VerifyReport,
+    Cancel, Damage, Db, Durability, Env, Keyspace, KeyspaceStats, LevelStats, MergeLatency, Pending, PendingRule,
+    Policies, Range, ReasonStats, RunsSample, Snapshot, Stats, SwitchPlan, SwitchProgress, Tree, TreeLevel, TreeRun,
+    VerifyReport,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

@@ -149,36 +149,15 @@ impl Core {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
         }
-        self.counters.gets.add(1);
+        keyspace.reads.gets.add(1);
         // The view first, then the sequence number: see `core.rs`.
         let view = keyspace.view.load();
         let seq = snapshot.unwrap_or_else(|| self.visible_seq());
-        let found = self.find(&view, key, seq)?;
+        let found = find(keyspace, &view, key, seq)?;
         if found.is_some() {
-            self.counters.get_hits.add(1);
+            keyspace.reads.get_hits.add(1);
         }
         Ok(found)
-    }
-
-    fn find(&self, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
-        let hash = key::hash(key);
-        let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
-        for slot in memtables {
-            if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
-                self.counters.memtable_hits.add(1);
-                return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
-            }
-        }
-        let mut probes = Probes::default();
-        let found = view.tree.get(key, hash, seq, &mut probes);
-        if probes.checks > 0 {
-            self.counters.filter_checks.add(probes.checks);
-            self.counters.filter_negatives.add(probes.negatives);
-            if probes.false_positives > 0 {
-                self.counters.filter_false_positives.add(probes.false_positives);
-            }
-        }
-        Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
     }
 
     /// The values of `keys`, all from one moment.
@@ -193,13 +172,34 @@ impl Core {
         keys.iter()
             .map(|key| {
                 self.health.check_open()?;
-                self.counters.gets.add(1);
-                let found = self.find(&view, key.as_ref(), seq)?;
-                self.counters.get_hits.add(u64::from(found.is_some()));
+                keyspace.reads.gets.add(1);
+                let found = find(keyspace, &view, key.as_ref(), seq)?;
+                keyspace.reads.get_hits.add(u64::from(found.is_some()));
                 Ok(found)
             })
             .collect()
     }
+}
+
+fn find(keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
+    let hash = key::hash(key);
+    let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
+    for slot in memtables {
+        if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
+            keyspace.reads.memtable_hits.add(1);
+            return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
+        }
+    }
+    let mut probes = Probes::default();
+    let found = view.tree.get(key, hash, seq, &mut probes);
+    if probes.checks > 0 {
+        keyspace.reads.filter_checks.add(probes.checks);
+        keyspace.reads.filter_negatives.add(probes.negatives);
+        if probes.false_positives > 0 {
+            keyspace.reads.filter_false_positives.add(probes.false_positives);
+        }
+    }
+    Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
 }
 
 pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {
