@@ -4,6 +4,8 @@
 //! levels, roll logs and manifests, evict handles and stall writers. Keys are nasty on purpose: empty, all 0xff, equal in
 //! their first 16 bytes, prefixes of each other, as long as the store allows.
 
+use std::time::Duration;
+
 use siltstone::io::Rng;
 use siltstone::options::{Compression, DirectOptions, LogOptions, MemtableKind};
 use siltstone::{KeyspaceOptions, Options};
@@ -85,6 +87,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
         compression,
         max_runs: if rng.one_in(2) { 0 } else { crate::ops::number(rng.between(6, 12)) },
+        delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
     }
 }
 

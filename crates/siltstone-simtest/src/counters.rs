@@ -88,6 +88,12 @@ rare! {
     NameReused,
     /// A range was walked from both ends until they met.
     EndsMet,
+    /// The strategy changed while a merge ran.
+    SwitchedWhileMerging,
+    /// The strategy changed back before the tree had its new shape.
+    SwitchedBack,
+    /// The power failed while the strategy was changed.
+    CrashInSwitch,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

@@ -26,6 +26,7 @@ impl World {
         self.trace = self.trace_hash();
         self.machine = Machine::with_disk(self.machine.fs.clone(), seed);
         let fresh = self.live.is_empty();
+        self.probe.forget_merges();
         self.note_disk_before_open();
         let outcome = self.machine.open(&self.options, seed, Some(&self.probe));
         let Some(db) = self.allow(outcome).map_err(|v| Violation(format!("open: {}", v.0)))? else {
@@ -34,7 +35,7 @@ impl World {
         self.note_stats(&db);
         if fresh {
             let handle = db.default_keyspace();
-            let options = handle.options().clone();
+            let options = handle.options();
             self.db = Some(db);
             self.adopt("default".to_owned(), handle, options);
         } else {
@@ -60,6 +61,11 @@ impl World {
         for live in &mut self.live {
             live.handle =
                 db.keyspace(&live.name).map_err(|e| Violation(format!("keyspace {} is gone: {e:?}", live.name)))?;
+            if let Some(other) = live.strategy_in_doubt.take()
+                && live.handle.options().strategy == other
+            {
+                live.options.strategy = other;
+            }
             if live.handle.options() != live.options {
                 return broken(format!("keyspace {} changed its options over a reopen", live.name));
             }
@@ -169,14 +175,21 @@ impl World {
     pub(crate) fn crash_inside(&mut self, loss: Loss, rng: &mut Rng) -> Check<SimFs> {
         let (kill, power, flushed) = (self.floor_kill, self.floor_power, self.flushed.clone());
         self.machine.fs.record_ops(true);
+        let mut switches: Vec<(u64, u64, String)> = Vec::new();
         for _ in 0..rng.between(1, 3) {
-            match rng.below(5) {
+            match rng.below(6) {
                 0 => self.flush(None)?,
                 1 => {
                     let outcome = self.live[0].handle.compact::<&[u8]>(.., &Cancel::new());
                     self.allow(outcome)?;
                 }
                 2 => {
+                    let start = self.machine.fs.op_count();
+                    let before = self.live[0].options.strategy.clone();
+                    self.set_strategy(0, rng.next_u64().to_le_bytes()[0], rng.one_in(3), rng.next_u64())?;
+                    switches.push((start, self.machine.fs.op_count(), before));
+                }
+                3 => {
                     for _ in 0..rng.below(60) {
                         self.machine.executor.step_random();
                     }
@@ -200,6 +213,15 @@ impl World {
             .nth(usize::try_from(at).expect("a small log"))
             .ok_or_else(|| Violation(format!("no crash image at {at} of {ops} operations")))?;
         self.machine.fs.record_ops(false);
+        // What was not begun has not happened; what was under way may have.
+        while let Some((start, end, before)) = switches.pop().filter(|(_, end, _)| at < *end) {
+            let after = std::mem::replace(&mut self.live[0].options.strategy, before);
+            self.live[0].strategy_in_doubt = (at > start).then_some(after);
+            if at > start {
+                self.counters.reach(Rare::CrashInSwitch);
+            }
+            debug_assert!(start <= end);
+        }
         if at < ops {
             (self.floor_kill, self.floor_power, self.flushed) = (kill, power, flushed);
             self.counters.reach(Rare::CrashInside);

@@ -8,7 +8,9 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use serde_json::{Value, json};
 use siltstone_simtest::counters::Counters;
 use siltstone_simtest::pool::Report;
-use siltstone_simtest::tiers::{Budget, crash, damage, faults, kill9, swarm, zoo};
+use siltstone_simtest::tiers::{
+    Budget, crash, damage, deadline, equal, faults, forecast, kill9, space, swarm, switch, zoo,
+};
 
 /// Tests Siltstone in a simulated world. Every failure prints the command that shows it again.
 #[derive(Parser)]
@@ -87,6 +89,64 @@ enum Cmd {
         #[arg(long)]
         only: Option<u64>,
     },
+    /// Deletes with a date, in virtual time.
+    Deadline {
+        #[command(flatten)]
+        common: Common,
+        /// How many worlds.
+        #[arg(long, default_value_t = 1000)]
+        worlds: u64,
+        /// Only the world with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// The strategy changed while merges run, and a crash, for every ordered pair of strategies.
+    Switch {
+        #[command(flatten)]
+        common: Common,
+        /// Worlds a pair.
+        #[arg(long, default_value_t = SEEDS_A_PAIR)]
+        seeds: u64,
+        /// Crashes in all worlds together, about; one a world at least.
+        #[arg(long, default_value_t = SWITCH_CRASHES)]
+        images: u64,
+        /// Only the world with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// A budget for the space that merges take for a time.
+    Space {
+        #[command(flatten)]
+        common: Common,
+        /// How many worlds.
+        #[arg(long, default_value_t = 500)]
+        worlds: u64,
+        /// Only the world with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// The same operations under different strategies.
+    Equal {
+        #[command(flatten)]
+        common: Common,
+        /// Lists of operations.
+        #[arg(long, default_value_t = EQUAL_LISTS)]
+        lists: u64,
+        /// Only the list with this number.
+        #[arg(long)]
+        only: Option<u64>,
+    },
+    /// What dry runs of switches predict, against what the switches take.
+    Forecast {
+        #[command(flatten)]
+        common: Common,
+        /// Size of the stores, about.
+        #[arg(long, default_value_t = 20_000_000)]
+        bytes: u64,
+        /// Only the switches from this strategy.
+        #[arg(long)]
+        from: Option<String>,
+    },
     /// Real processes killed at random moments.
     Kill9 {
         #[command(flatten)]
@@ -145,6 +205,12 @@ enum Cmd {
     },
 }
 
+/// What CI spends on switches: worlds for each ordered pair of strategies, and crashes in all of them together.
+const SEEDS_A_PAIR: u64 = 10;
+const SWITCH_CRASHES: u64 = 12_000;
+/// What CI spends on strategies that must agree: lists of operations.
+const EQUAL_LISTS: u64 = 200;
+
 #[derive(Clone, Copy, ValueEnum)]
 enum Size {
     /// What every change must pass.
@@ -198,6 +264,21 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
         Cmd::Flip { common } => single(&common, damage::run_flips),
         Cmd::Truncate { common } => single(&common, damage::run_truncations),
         Cmd::Faults { common, only } => single(&common, |budget| faults::run(budget, only)),
+        Cmd::Deadline { common, worlds, only } => single(&common, |budget| match only {
+            Some(n) => deadline::run_only(budget, n),
+            None => deadline::run(budget, worlds),
+        }),
+        Cmd::Space { common, worlds, only } => single(&common, |budget| match only {
+            Some(n) => space::run_only(budget, n),
+            None => space::run(budget, worlds),
+        }),
+        Cmd::Switch { common, seeds, images, only } => {
+            single(&common, |budget| switch::run(budget, seeds, images, only))
+        }
+        Cmd::Equal { common, lists, only } => single(&common, |budget| equal::run(budget, lists, only)),
+        Cmd::Forecast { common, bytes, from } => {
+            single(&common, |budget| forecast::run(budget, bytes, from.as_deref()))
+        }
         Cmd::Kill9 { common, kills } => single(&common, |budget| kill9::run(budget, kills)),
         Cmd::Zoo { common, each, only } => single(&common, |budget| zoo::run(budget, Duration::from_secs(each), only)),
         Cmd::Kill9Child { folder, starts } => {
@@ -235,6 +316,10 @@ fn all(common: &Common, size: Size, with_kill9: bool) -> anyhow::Result<bool> {
         damage::run_flips(&budget),
         damage::run_truncations(&budget),
         faults::run(&budget, None),
+        deadline::run(&budget, 500 * times),
+        space::run(&budget, 500 * times),
+        switch::run(&budget, SEEDS_A_PAIR * times, SWITCH_CRASHES * times, None),
+        equal::run(&budget, EQUAL_LISTS * times, None),
     ];
     if with_kill9 {
         reports.push(kill9::run(&budget, 150 * times));

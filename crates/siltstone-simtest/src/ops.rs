@@ -130,6 +130,7 @@ pub enum Op {
     CheckAll,
     WaitIdle,
     Verify,
+    SetStrategy { keyspace: u8, strategy: u8, back: bool },
 }
 
 impl Op {
@@ -159,6 +160,7 @@ impl Op {
             Op::CheckAll => "check_all",
             Op::WaitIdle => "wait_idle",
             Op::Verify => "verify",
+            Op::SetStrategy { .. } => "set_strategy",
         }
     }
 }
@@ -207,6 +209,7 @@ const KINDS: &[(Kind, u64)] = &[
     (Kind::CheckAll, 2),
     (Kind::WaitIdle, 4),
     (Kind::Verify, 1),
+    (Kind::SetStrategy, 4),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -235,6 +238,7 @@ enum Kind {
     CheckAll,
     WaitIdle,
     Verify,
+    SetStrategy,
 }
 
 /// Draws operations for one world.
@@ -385,6 +389,7 @@ impl Generator {
             Kind::CheckAll => Op::CheckAll,
             Kind::WaitIdle => Op::WaitIdle,
             Kind::Verify => Op::Verify,
+            Kind::SetStrategy => Op::SetStrategy { keyspace, strategy: self.small(), back: self.rng.one_in(3) },
         }
     }
 

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::io::{Clock, Executor, Fs, Rng};
+use siltstone::version::KeyspaceId;
 use siltstone::{Db, Env, Event, EventListener, Options};
 
 use crate::counters::{Counters, Rare};
@@ -33,17 +34,38 @@ pub struct Probe {
     counters: Arc<Counters>,
     compactions: AtomicU64,
     last_stall: Mutex<String>,
+    /// Jobs that have begun and not ended, by keyspace, in this life of the store; a failed one is forgotten with all others.
+    merging: Mutex<BTreeMap<KeyspaceId, i64>>,
 }
 
 impl Probe {
     /// A probe that counts into `counters`.
     pub fn new(counters: &Arc<Counters>) -> Arc<Probe> {
-        Arc::new(Probe { counters: Arc::clone(counters), compactions: AtomicU64::new(0), last_stall: Mutex::default() })
+        Arc::new(Probe {
+            counters: Arc::clone(counters),
+            compactions: AtomicU64::new(0),
+            last_stall: Mutex::default(),
+            merging: Mutex::default(),
+        })
     }
 
     /// Compactions that have ended.
     pub fn compactions(&self) -> u64 {
         self.compactions.load(Ordering::Relaxed)
+    }
+
+    /// Whether a merge of a keyspace is under way.
+    pub fn is_merging(&self, keyspace: KeyspaceId) -> bool {
+        self.merging.lock().unwrap_or_else(PoisonError::into_inner).get(&keyspace).is_some_and(|jobs| *jobs > 0)
+    }
+
+    /// A new life of the store begins: nothing runs.
+    pub fn forget_merges(&self) {
+        self.merging.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    fn job(&self, keyspace: KeyspaceId, change: i64) {
+        *self.merging.lock().unwrap_or_else(PoisonError::into_inner).entry(keyspace).or_default() += change;
     }
 
     /// Why a writer waited last.
@@ -55,15 +77,20 @@ impl Probe {
 impl EventListener for Probe {
     fn event(&self, event: &Event) {
         match event {
-            Event::CompactionEnd { .. } => {
+            Event::CompactionStart { keyspace, .. } => self.job(*keyspace, 1),
+            Event::CompactionEnd { keyspace, .. } => {
+                self.job(*keyspace, -1);
                 self.compactions.fetch_add(1, Ordering::Relaxed);
             }
             Event::Stall { keyspace, reason } => {
                 self.counters.reach(Rare::Stall);
                 *self.last_stall.lock().unwrap_or_else(PoisonError::into_inner) = format!("{keyspace:?}: {reason}");
             }
-            Event::Error { error, .. } if error.kind() == siltstone::ErrorKind::NoSpace => {
-                self.counters.reach(Rare::NoSpaceInBackground);
+            Event::Error { error, .. } => {
+                self.forget_merges();
+                if error.kind() == siltstone::ErrorKind::NoSpace {
+                    self.counters.reach(Rare::NoSpaceInBackground);
+                }
             }
             _ => {}
         }

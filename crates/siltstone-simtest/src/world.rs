@@ -31,6 +31,10 @@ pub(crate) struct Live {
     pub(crate) name: String,
     pub(crate) handle: Keyspace,
     pub(crate) options: KeyspaceOptions,
+    /// The strategy before the last switch.
+    pub(crate) came_from: Option<String>,
+    /// A switch was cut short: a reopened store may have this strategy instead.
+    pub(crate) strategy_in_doubt: Option<String>,
 }
 
 /// What stood after an operation: enough to say what a crash at any file operation may leave.
@@ -285,6 +289,9 @@ impl World {
             }
             Op::CheckAll => self.check_all(step.seed),
             Op::WaitIdle => self.rest(),
+            Op::SetStrategy { keyspace, strategy, back } => {
+                self.set_strategy(self.slot(*keyspace), *strategy, *back, step.seed)
+            }
             Op::Verify => {
                 let outcome = self.db().verify();
                 match self.allow(outcome)? {

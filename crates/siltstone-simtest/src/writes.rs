@@ -203,7 +203,51 @@ impl World {
         self.next_uid += 1;
         self.model.create(uid);
         self.flushed.insert(uid, self.model.last());
-        self.live.push(Live { uid, name, handle, options });
+        self.live.push(Live { uid, name, handle, options, came_from: None, strategy_in_doubt: None });
+    }
+
+    /// Another strategy for a keyspace, perhaps the one that it comes from.
+    pub(crate) fn set_strategy(&mut self, slot: usize, strategy: u8, back: bool, seed: u64) -> Check {
+        let names = crate::config::strategies();
+        let drawn = names[usize::from(strategy) % names.len()].clone();
+        let live = &self.live[slot];
+        let (next, is_back) = match &live.came_from {
+            Some(before) if back => (before.clone(), true),
+            _ => (drawn, false),
+        };
+        let (from, handle) = (live.options.strategy.clone(), live.handle.clone());
+        if seed.is_multiple_of(4) {
+            // A dry run changes nothing, and comes to an end.
+            let outcome = handle.plan_switch(&next);
+            if let Some(plan) = self.allow(outcome)?
+                && !plan.settled
+            {
+                return broken(format!("the dry run from {from} to {next} does not come to rest: {plan:?}"));
+            }
+        }
+        if is_back && from != next {
+            let outcome = handle.switch_progress();
+            if self.allow(outcome)?.is_some_and(|progress| !progress.is_done) {
+                self.counters.reach(Rare::SwitchedBack);
+            }
+        }
+        if self.probe.is_merging(handle.id()) && from != next {
+            self.counters.reach(Rare::SwitchedWhileMerging);
+        }
+        let outcome = handle.set_strategy(&next);
+        let done = self.allow(outcome)?.is_some();
+        let live = &mut self.live[slot];
+        if done {
+            live.came_from = Some(std::mem::replace(&mut live.options.strategy, next));
+            live.strategy_in_doubt = None;
+        } else if self.last_error == Some(ErrorKind::Poisoned) && live.strategy_in_doubt.is_none() {
+            // Only the call that poisons leaves a doubt; those after it are refused.
+            live.strategy_in_doubt = Some(next);
+        }
+        if self.live[slot].handle.options() != self.live[slot].options {
+            return broken(format!("after a switch from {from} the keyspace has other options than it should"));
+        }
+        Ok(())
     }
 
     pub(crate) fn drop_keyspace(&mut self, keyspace: u8) -> Check {
@@ -240,7 +284,7 @@ impl World {
             if self.live.iter().all(|live| live.name != name) {
                 let outcome = self.db().keyspace(&name);
                 if let Some(handle) = self.allow(outcome)? {
-                    let options = handle.options().clone();
+                    let options = handle.options();
                     self.adopt(name, handle, options);
                 }
             }

@@ -1,10 +1,11 @@
-//! `stats STORE`
+//! `stats STORE` and `stats deletes STORE`
 
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::{Args, Subcommand};
 use serde_json::Value;
-use siltstone_lab::report::bytes;
+use siltstone::{DeleteStats, TombstoneBlocker, TombstonePlace};
+use siltstone_lab::report::{bytes, duration_ns};
 
 use crate::output::{Cell, print, print_json, text_table};
 use crate::store::StoreArgs;
@@ -14,10 +15,14 @@ use crate::store::StoreArgs;
 #[command(after_long_help = "Examples:
   siltstone stats shop
   siltstone stats shop --json | jq .disk_bytes
-  siltstone stats shop --print-options > options.toml      the options of its keyspaces, for --options")]
+  siltstone stats shop --print-options > options.toml      the options of its keyspaces, for --options
+  siltstone stats deletes shop                             is what was deleted gone? (a store named \"deletes\": ./deletes)")]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Stats {
+    #[command(subcommand)]
+    about: Option<About>,
     #[command(flatten)]
-    store: StoreArgs,
+    store: Option<StoreArgs>,
     /// Print the options of each keyspace as TOML instead
     #[arg(long, conflicts_with = "json")]
     print_options: bool,
@@ -29,9 +34,79 @@ pub(crate) struct Stats {
     json: bool,
 }
 
+/// What else there is to know.
+#[derive(Subcommand)]
+enum About {
+    /// Print where deletes stand: the oldest tombstone of each keyspace, what it waits for, when it will be gone
+    Deletes(Deletes),
+}
+
+#[derive(Args)]
+struct Deletes {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print as JSON: a list with an object for each keyspace
+    #[arg(long)]
+    json: bool,
+}
+
+impl Deletes {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let db = self.store.open_to_read()?;
+        let mut stats = Vec::new();
+        for name in db.list_keyspaces() {
+            stats.push(db.keyspace(&name)?.delete_stats());
+        }
+        if self.json {
+            print_json(&serde_json::to_value(&stats)?)?;
+        } else {
+            print(&stats.iter().map(deletes).collect::<Vec<_>>().join("\n"))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The lines about the deletes of a keyspace.
+fn deletes(stats: &DeleteStats) -> String {
+    let time = |ms: u64| duration_ns(ms.saturating_mul(1_000_000));
+    let by = stats.delete_by_ms.map_or_else(|| "no delete_by".to_owned(), |ms| format!("delete_by {}", time(ms)));
+    let mut out = format!("{}: {by}, {} tombstones in {} files\n", stats.keyspace, stats.tombstones, stats.files);
+    if let Some(oldest) = &stats.oldest {
+        let place = match &oldest.place {
+            TombstonePlace::File { id, level, .. } => format!("file {id} of L{level}"),
+            _ => "a memtable".to_owned(),
+        };
+        out += &format!("  the oldest is {} old, in {place}\n", time(oldest.age_ms));
+        out += &match (oldest.gone_in_ms, oldest.due_in_ms) {
+            (Some(0), _) => "  it is overdue\n".to_owned(),
+            (Some(gone), Some(0)) => format!("  it is being taken care of, and gone within {}\n", time(gone)),
+            (Some(gone), due) => {
+                format!("  it is taken care of in {}, and gone within {}\n", time(due.unwrap_or(0)), time(gone))
+            }
+            (None, _) => "  it goes when a merge takes it to the last level; set delete_by for a date\n".to_owned(),
+        };
+        match &oldest.blocked_by {
+            Some(TombstoneBlocker::Snapshot { seq, age_ms }) => {
+                out += &format!("  it waits for a snapshot at write {seq}, {} old\n", time(*age_ms));
+            }
+            Some(TombstoneBlocker::Merge) => out += "  a merge has it now\n",
+            _ => {}
+        }
+    }
+    if stats.held_files > 0 {
+        let (files, held) = (stats.held_files, bytes(stats.held_bytes));
+        out += &format!("  {files} files ({held}) have left the tree and stay on disk for iterators that are open\n");
+    }
+    out
+}
+
 impl Stats {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        let db = self.store.open_to_read()?;
+        if let Some(About::Deletes(deletes)) = &self.about {
+            return deletes.run();
+        }
+        let store = self.store.as_ref().ok_or_else(|| anyhow::anyhow!("stats wants a store: siltstone stats STORE"))?;
+        let db = store.open_to_read()?;
         if self.print_options {
             let mut text = String::new();
             for name in db.list_keyspaces() {

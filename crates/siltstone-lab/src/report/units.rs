@@ -17,14 +17,17 @@ pub fn bytes(n: u64) -> String {
     format!("{} {}", three_digits(value), UNITS[unit])
 }
 
-/// Nanoseconds as `870 ns`, `12.3 us`, `4.56 ms`, `1.20 s`.
+/// Nanoseconds as `870 ns`, `12.3 us`, `4.56 ms`, `1.20 s`; long times in minutes, hours or days.
 pub fn duration_ns(ns: u64) -> String {
     let value = float(ns);
     match ns {
         0..1_000 => format!("{ns} ns"),
         1_000..1_000_000 => format!("{} us", three_digits(value / 1e3)),
         1_000_000..1_000_000_000 => format!("{} ms", three_digits(value / 1e6)),
-        _ => format!("{} s", three_digits(value / 1e9)),
+        1_000_000_000..1_000_000_000_000 => format!("{} s", three_digits(value / 1e9)),
+        1_000_000_000_000..10_000_000_000_000 => format!("{} min", three_digits(value / 6e10)),
+        10_000_000_000_000..200_000_000_000_000 => format!("{} h", three_digits(value / 3.6e12)),
+        _ => format!("{} days", three_digits(value / 8.64e13)),
     }
 }
 

@@ -52,6 +52,7 @@ pub fn small_config(n: u64) -> Config {
         filter_bits_per_key: 10.0,
         compression: vec![[Compression::None, Compression::Lz4, Compression::Zstd][pick(n / 4, 3)]],
         max_runs: 0,
+        ..KeyspaceOptions::default()
     };
     let options = Options {
         write_memory_bytes: 16 << 10,

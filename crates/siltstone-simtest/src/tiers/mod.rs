@@ -2,9 +2,14 @@
 
 pub mod crash;
 pub mod damage;
+pub mod deadline;
+pub mod equal;
 pub mod faults;
+pub mod forecast;
 pub mod kill9;
+pub mod space;
 pub mod swarm;
+pub mod switch;
 pub mod zoo;
 
 use std::time::Duration;

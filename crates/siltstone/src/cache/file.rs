@@ -12,7 +12,7 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwapOption, Guard};
@@ -26,7 +26,7 @@ use crate::num::to_u64;
 use crate::options::DirectOptions;
 use crate::planted::{self, Bug};
 use crate::sst::{Table, TableScan};
-use crate::version::{FileMeta, SstId};
+use crate::version::{FileMeta, ReadCounters, SstId};
 
 /// The path of an SST in the store's folder.
 pub fn sst_path(dir: &Path, id: SstId) -> PathBuf {
@@ -66,8 +66,17 @@ pub struct TableHandle {
     /// Set by use, cleared by the hand.
     used: AtomicBool,
     obsolete: AtomicBool,
+    reads: ReadCounts,
     /// Held while the file is opened, so that it is opened once.
     opening: Mutex<()>,
+}
+
+/// What reads have done to a file. Counted only for strategies that ask for it: the counters are shared by all readers.
+#[derive(Default)]
+struct ReadCounts {
+    last_read_ms: AtomicU64,
+    reads: AtomicU64,
+    empty_reads: AtomicU64,
 }
 
 /// An open table, kept open while this exists.
@@ -120,6 +129,7 @@ impl TableCache {
             open: ArcSwapOption::empty(),
             used: AtomicBool::new(false),
             obsolete: AtomicBool::new(false),
+            reads: ReadCounts::default(),
             opening: Mutex::new(()),
         });
         registry.insert(id, Arc::downgrade(&handle));
@@ -134,6 +144,14 @@ impl TableCache {
     /// Files to be deleted.
     pub fn purge_queue(&self) -> &Arc<PurgeQueue> {
         &self.0.purge
+    }
+
+    /// Files that left the tree and are kept because a reader is in them: how many, and their bytes.
+    pub fn obsolete(&self) -> (u64, u64) {
+        // Let go outside the lock: whoever drops a handle last takes it.
+        let live: Vec<_> = self.0.registry.lock().values().filter_map(Weak::upgrade).collect();
+        let held = live.iter().filter(|handle| handle.obsolete.load(Ordering::Acquire));
+        held.fold((0, 0), |(files, bytes), handle| (files + 1, bytes + handle.meta.bytes))
     }
 
     /// Tables that are open.
@@ -194,9 +212,32 @@ impl TableHandle {
         Ok(Arc::new(table).scan(read_ahead_bytes, ctx))
     }
 
+    /// Counts a read of the file's blocks at wall time `now_ms`.
+    pub fn count_read(&self, now_ms: u64) {
+        self.reads.reads.fetch_add(1, Ordering::Relaxed);
+        self.reads.last_read_ms.fetch_max(now_ms, Ordering::Relaxed);
+    }
+
+    /// Counts a lookup that considered this file first and had to go on to another one (a wasted seek, in LevelDB's words); returns
+    /// how many there were so far.
+    pub fn count_empty_read(&self) -> u64 {
+        self.reads.empty_reads.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// What has been counted since the store was opened.
+    pub fn reads(&self) -> ReadCounters {
+        ReadCounters {
+            last_read_ms: self.reads.last_read_ms.load(Ordering::Relaxed),
+            reads: self.reads.reads.load(Ordering::Relaxed),
+            empty_reads: self.reads.empty_reads.load(Ordering::Relaxed),
+        }
+    }
+
     /// Says that the file left the tree: it is deleted when the last user drops its handle.
     pub fn mark_obsolete(&self) {
-        self.obsolete.store(true, Ordering::Release);
+        if !self.obsolete.swap(true, Ordering::AcqRel) {
+            self.cache.purge.obsolete_bytes.fetch_add(self.meta.bytes, Ordering::AcqRel);
+        }
     }
 
     fn open_file(&self, options: OpenOptions, ctx: IoCtx) -> Result<Arc<dyn ReadableFile>> {
@@ -253,7 +294,7 @@ impl Drop for TableHandle {
         self.open.store(None);
         self.cache.forget_dead();
         if self.obsolete.load(Ordering::Acquire) {
-            self.cache.purge.push(id);
+            self.cache.purge.push(id, self.meta.bytes);
         }
     }
 }
@@ -325,7 +366,10 @@ impl std::fmt::Debug for TableHandle {
 /// Numbers of SSTs that nobody uses any more.
 #[derive(Default)]
 pub struct PurgeQueue {
-    ids: Mutex<Vec<SstId>>,
+    /// The files that nobody reads any more, with their bytes.
+    files: Mutex<Vec<(SstId, u64)>>,
+    /// Bytes of all files that left the tree and are not deleted, those included that somebody still reads.
+    obsolete_bytes: AtomicU64,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
@@ -335,27 +379,37 @@ impl PurgeQueue {
         *self.wake.lock() = Some(Arc::new(wake));
     }
 
-    /// Adds a number.
-    pub fn push(&self, id: SstId) {
-        self.ids.lock().push(id);
+    /// Adds a file.
+    fn push(&self, id: SstId, bytes: u64) {
+        self.files.lock().push((id, bytes));
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {
             wake();
         }
     }
 
-    /// Takes all numbers.
-    pub fn take(&self) -> Vec<SstId> {
-        std::mem::take(&mut self.ids.lock())
+    /// Takes all files, to be deleted now; say [`deleted`](Self::deleted) of each.
+    pub fn take(&self) -> Vec<(SstId, u64)> {
+        std::mem::take(&mut self.files.lock())
     }
 
-    /// How many numbers wait.
+    /// A file of so many bytes was deleted.
+    pub fn deleted(&self, bytes: u64) {
+        self.obsolete_bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+
+    /// How many files wait.
     pub fn len(&self) -> u64 {
-        to_u64(self.ids.lock().len())
+        to_u64(self.files.lock().len())
     }
 
     /// Whether none waits.
     pub fn is_empty(&self) -> bool {
-        self.ids.lock().is_empty()
+        self.files.lock().is_empty()
+    }
+
+    /// Bytes of all files that left the tree and are not deleted yet, those included that somebody still reads.
+    pub fn obsolete_bytes(&self) -> u64 {
+        self.obsolete_bytes.load(Ordering::Acquire)
     }
 }

@@ -127,9 +127,13 @@ fn an_obsolete_file_is_offered_for_deletion_when_its_last_user_is_gone() {
     handles[1].mark_obsolete();
     handles.clear();
     assert!(cache.purge_queue().is_empty());
+    let bytes = reader.meta().bytes;
+    assert_eq!(cache.purge_queue().obsolete_bytes(), bytes, "it counts while it is read");
     assert_eq!(get(&reader, 6), "1:6");
     drop(reader);
-    assert_eq!(cache.purge_queue().take(), [SstId(1)]);
+    assert_eq!(cache.purge_queue().take(), [(SstId(1), bytes)]);
+    cache.purge_queue().deleted(bytes);
+    assert_eq!(cache.purge_queue().obsolete_bytes(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 1);
     assert_eq!(cache.purge_queue().len(), 0);
 }

@@ -290,6 +290,7 @@ impl World<'_> {
                 max_seq,
                 min_seq: SeqNo(0),
                 oldest_tombstone_ms: oldest.filter(|_| tombstoned),
+                entered_level_ms: plan.stayed_since_ms().unwrap_or(self.now_ms),
                 ..(*file).clone()
             })
         });

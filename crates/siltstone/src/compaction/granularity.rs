@@ -9,7 +9,10 @@ use serde::Deserialize;
 
 use super::layout::Shape;
 use super::plan::{Place, PlanInput};
+pub use super::runs::RunPick;
+use super::runs::pick::word_or_table;
 use super::view::LsmView;
+use crate::num::to_u64;
 use crate::version::{FileMeta, LevelId, Run, RunOrder};
 
 /// How much moves at once.
@@ -18,15 +21,11 @@ use crate::version::{FileMeta, LevelId, Run, RunOrder};
 pub enum Granularity {
     /// The whole level, with the whole next one if that is leveled (sarkar21's Full).
     Level {},
-    /// Whole runs of the level.
+    /// Whole runs of the level, or of the group.
     SortedRuns {
         /// Which. Default `all`.
-        #[serde(default)]
+        #[serde(default, deserialize_with = "word_or_table")]
         pick: RunPick,
-        /// For `similar-size`: a run joins while it is at most this many percent larger than all newer ones together. Default 1.
-        percent: Option<u32>,
-        /// For `similar-size`: the fewest runs worth a merge. Default 2.
-        min_runs: Option<u32>,
     },
     /// One file, with what it overlaps in the next level.
     File {},
@@ -36,20 +35,9 @@ pub enum Granularity {
         count: Option<u32>,
         /// Files of at most so many bytes together, one at least.
         bytes: Option<u64>,
+        /// For movement `max-ratio-window`: the files and what they overlap stay below as many full files together.
+        window_files: Option<u32>,
     },
-}
-
-/// Which runs of a level are merged.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RunPick {
-    /// All, into the next level.
-    #[default]
-    All,
-    /// Consecutive ones of similar size, within the level (RocksDB universal, rules 3 and 4): the first span, from the newest on, in
-    /// which each run is not much larger than the newer ones together; if there is none, as many of the newest as bring the level
-    /// below the trigger.
-    SimilarSize,
 }
 
 impl Granularity {
@@ -136,39 +124,32 @@ pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
     Some(Draft { inputs, output: Place { level, run: oldest.order } })
 }
 
+/// Runs of L0 merged within L0 while the way down is blocked (RocksDB): from the newest on, as many idle ones as join while the bytes
+/// for each run that goes away do not grow, and at most `max_bytes`. None if those are fewer than `min_runs`.
+pub fn within_l0(view: &LsmView<'_>, min_runs: usize, max_bytes: u64) -> Option<Draft> {
+    let runs = &view.level(LevelId(0)).runs;
+    let mut bytes = 0u64;
+    let mut per_run_gone = u64::MAX;
+    let joins = |(n, run): (usize, &Run)| {
+        bytes = bytes.saturating_add(run.bytes());
+        let per_run = if n == 0 { u64::MAX } else { bytes / to_u64(n) };
+        let joins = !view.any_busy(&run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
+        per_run_gone = per_run;
+        joins
+    };
+    let len = runs.iter().enumerate().map(joins).take_while(|joins| *joins).count();
+    if len < min_runs.max(2) {
+        return None;
+    }
+    let inputs: Vec<PlanInput> = runs[..len].iter().map(|run| whole(LevelId(0), run)).collect();
+    let output = inputs.first()?.place();
+    Some(Draft { inputs, output })
+}
+
 /// Everything into the oldest run of the tree.
 pub fn whole_tree(view: &LsmView<'_>) -> Option<Draft> {
     let inputs: Vec<PlanInput> = view.version.runs().map(|(level, run)| whole(level, run)).collect();
     let output = inputs.last()?.place();
-    Some(Draft { inputs, output })
-}
-
-/// Consecutive runs of similar size, merged within their level; see [`RunPick::SimilarSize`]. `excess` is how many runs the level must lose
-/// if sizes suggest nothing.
-pub fn similar_runs(view: &LsmView<'_>, level: LevelId, percent: u32, min_runs: usize, excess: usize) -> Option<Draft> {
-    let runs = &view.level(level).runs;
-    let idle = |run: &Run| !view.any_busy(&run.files);
-    let sizes: Vec<u64> = runs.iter().map(Run::bytes).collect();
-    let similar = (0..runs.len()).find_map(|start| {
-        let mut end = start;
-        let mut bytes = 0u128;
-        while end < runs.len()
-            && idle(&runs[end])
-            && (end == start || bytes * (100 + u128::from(percent)) >= u128::from(sizes[end]) * 100)
-        {
-            bytes += u128::from(sizes[end]);
-            end += 1;
-        }
-        (end - start >= min_runs.max(2)).then_some(start..end)
-    });
-    let newest = || {
-        let start = runs.iter().position(idle)?;
-        let idle_len = runs[start..].iter().take_while(|run| idle(run)).count();
-        (idle_len >= 2).then(|| start..start + idle_len.min(excess + 1))
-    };
-    let span = similar.or_else(newest)?;
-    let inputs: Vec<PlanInput> = runs[span].iter().map(|run| whole(level, run)).collect();
-    let output = inputs.first()?.place();
     Some(Draft { inputs, output })
 }
 
@@ -187,7 +168,7 @@ pub struct Pick<'a> {
 pub fn neighbours<'a>(pick: Pick<'a>, granularity: &Granularity) -> &'a [Arc<FileMeta>] {
     let rest = &pick.run.files[pick.at..];
     let len = match granularity {
-        Granularity::Files { count, bytes } => {
+        Granularity::Files { count, bytes, .. } => {
             let mut taken = 0u64;
             let fits = rest.iter().take_while(|file| {
                 taken = taken.saturating_add(file.bytes);
@@ -211,7 +192,7 @@ pub fn files_down(
     expand_bytes: u64,
 ) -> Draft {
     let seed = vec![PlanInput { level, run, files: files.to_vec() }];
-    let draft = down(shape, closure(shape, level, seed), level.parent(), false);
+    let draft = down(shape, closure(shape, level, seed), shape.next_level(level), false);
     let met =
         |draft: &Draft| draft.inputs.iter().filter(|input| input.level != level).flat_map(|input| &input.files).count();
     if expand_bytes == 0 || met(&draft) == 0 {
@@ -226,7 +207,7 @@ pub fn files_down(
     if wider.is_empty() {
         return draft;
     }
-    let wider = down(shape, closure(shape, level, wider), level.parent(), false);
+    let wider = down(shape, closure(shape, level, wider), shape.next_level(level), false);
     let same_output = met(&wider) == met(&draft) && wider.output == draft.output;
     if same_output && wider.bytes() > draft.bytes() && wider.bytes() < expand_bytes { wider } else { draft }
 }

@@ -14,8 +14,9 @@
 
 use serde::Deserialize;
 
-use super::view::{LsmView, MAX_LEVELS};
-use crate::num::to_f64;
+use super::runs::Grouping;
+use super::targets::Targets;
+use super::view::LsmView;
 use crate::version::LevelId;
 
 /// How many sorted runs each level may hold.
@@ -40,10 +41,49 @@ pub enum Layout {
         /// The limits, L0 first; each at least 1.
         runs: Vec<u32>,
     },
+    /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
+    /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
+    Runs {
+        /// Which runs count as one level.
+        grouping: Grouping,
+        /// The runs that the tree holds when all is well, at least 2. Writers stop at twice as many (luo19 section 4.2); and when there
+        /// are more and no rule finds anything to merge, neighbours are merged, those with the fewest bytes, which the systems
+        /// themselves leave to the operator. Default: as many as make a group due, for each power of that number (of 2, where groups go by
+        /// size) between the memtable and the tree, at least 4; and those that the grouping leaves alone for good.
+        expected_runs: Option<u32>,
+    },
 }
 
 const fn four() -> u32 {
     4
+}
+
+impl Layout {
+    /// How many runs the level may hold; at least 1. `ratios` are the capacity ratios from each level to the next.
+    pub(super) fn run_limit(&self, view: &LsmView<'_>, ratios: &[u32], level: LevelId) -> u32 {
+        let ratio = ratios.get(level.index()).copied().unwrap_or(2);
+        match self {
+            Layout::Leveling {} => 1,
+            Layout::Tiering {} => ratio,
+            Layout::OneLeveling { l0_runs } => {
+                if level.0 == 0 {
+                    *l0_runs
+                } else {
+                    1
+                }
+            }
+            // While there is only L0, the first leveled level is the one that its runs will go to.
+            Layout::LLeveling {} => {
+                if level >= view.last_level().max(LevelId(1)) {
+                    1
+                } else {
+                    ratio
+                }
+            }
+            Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
+            Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
+        }
+    }
 }
 
 /// A layout and the sizes that it works on: what the other primitives ask about levels.
@@ -55,33 +95,14 @@ pub struct Shape<'a> {
     pub layout: &'a Layout,
     /// The capacity ratio of neighbouring levels, at least 2.
     pub ratio: u32,
-    /// Capacity of L1 in memtables, if the strategy says it.
-    pub level1_memtables: Option<f64>,
+    /// How much each level should hold.
+    pub targets: Targets,
 }
 
 impl Shape<'_> {
     /// How many runs the level may hold; at least 1.
     pub fn run_limit(&self, level: LevelId) -> u32 {
-        match self.layout {
-            Layout::Leveling {} => 1,
-            Layout::Tiering {} => self.ratio,
-            Layout::OneLeveling { l0_runs } => {
-                if level.0 == 0 {
-                    *l0_runs
-                } else {
-                    1
-                }
-            }
-            // While there is only L0, the first leveled level is the one that its runs will go to.
-            Layout::LLeveling {} => {
-                if level >= self.view.last_level().max(LevelId(1)) {
-                    1
-                } else {
-                    self.ratio
-                }
-            }
-            Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
-        }
+        self.layout.run_limit(self.view, &self.targets.ratios, level)
     }
 
     /// Whether the level is limited to one run.
@@ -89,26 +110,13 @@ impl Shape<'_> {
         self.run_limit(level) == 1
     }
 
+    /// Where the level is compacted to: the next one, and from L0 the base, which dynamic targets put deeper.
+    pub fn next_level(&self, level: LevelId) -> LevelId {
+        if level.0 == 0 { self.targets.base } else { level.parent() }
+    }
+
     /// Bytes that the level should hold at most. The deepest possible level has no limit.
     pub fn capacity_bytes(&self, level: LevelId) -> f64 {
-        if level.0 + 1 >= MAX_LEVELS {
-            return f64::INFINITY;
-        }
-        let memtable = to_f64(self.view.sizes.memtable_bytes.max(1));
-        let ratio = f64::from(self.ratio);
-        let l0_runs = match self.run_limit(LevelId(0)) {
-            1 => ratio,
-            runs => f64::from(runs),
-        };
-        if level.0 == 0 {
-            return l0_runs * memtable;
-        }
-        let level1 = match (self.view.sizes.level1_bytes, self.level1_memtables) {
-            (0, Some(memtables)) => memtables * memtable,
-            (0, None) if matches!(self.layout, Layout::OneLeveling { .. }) => l0_runs * memtable,
-            (0, None) => ratio * l0_runs * memtable,
-            (bytes, _) => to_f64(bytes),
-        };
-        level1 * ratio.powi(i32::from(level.0) - 1)
+        self.targets.bytes.get(level.index()).copied().unwrap_or(f64::INFINITY)
     }
 }

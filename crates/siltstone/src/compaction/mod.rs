@@ -9,22 +9,32 @@
 //! | [`view`] | what a policy may see |
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`targets`] | how much each level should hold |
+//! | [`filters`] | how many filter bits a new run gets |
+//! | [`runs`] | grouping, and the published rules that merge whole runs |
 //! | [`mod@plan`], [`record`] | what to do, and why; [`Plan::check`] holds every law |
 //! | [`appraisal`] | how every rule stands, whether it fires or not |
 //! | [`decision`] | a compaction from its choice to its end: what it should cost, what it did cost |
 //! | [`planner`] | policy and manual requests to checked plans |
+//! | [`deadline`] | deletes with a date, whatever the strategy |
+//! | [`space`] | how much a merge takes for a time, and smaller merges |
 //! | [`conformance`] | the suite that any policy can be run through |
 
 pub mod appraisal;
 pub mod conformance;
+pub mod deadline;
 pub mod decision;
+pub mod filters;
 pub mod granularity;
 pub mod layout;
 pub mod movement;
 pub mod plan;
 pub mod planner;
 pub mod record;
+pub mod runs;
+pub mod space;
 pub mod strategy;
+pub mod targets;
 pub mod trigger;
 pub mod view;
 
@@ -54,8 +64,23 @@ pub trait CompactionPolicy: Send + Sync {
 
     /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2).
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
-        let last = view.last_level().max(LevelId(1));
-        (0..=last.0).map(|level| self.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
+        sum_of_limits(self, view)
+    }
+
+    /// The wall time after the view's, in milliseconds, from which it may want something that it does not want now although nothing
+    /// else changes; none if time alone changes nothing. An idle store asks again then.
+    fn next_time_ms(&self, _view: &LsmView<'_>) -> Option<u64> {
+        None
+    }
+
+    /// Whether it looks at [`LsmView::reads_of`]. Only then are reads counted by file, which costs readers a shared counter each.
+    fn counts_reads(&self) -> bool {
+        false
+    }
+
+    /// Filter bits per key of files that a flush or a merge is about to write. Default: the option, everywhere.
+    fn filter_bits(&self, _view: &LsmView<'_>, new: &filters::NewFiles<'_>) -> f64 {
+        new.option_bits
     }
 
     /// How every rule stands, on every level on which it looks, the most important first: for people, who want to know why something is
@@ -69,4 +94,9 @@ pub trait CompactionPolicy: Send + Sync {
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
         CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
     }
+}
+
+fn sum_of_limits<P: CompactionPolicy + ?Sized>(policy: &P, view: &LsmView<'_>) -> u32 {
+    let last = view.last_level().max(LevelId(1));
+    (0..=last.0).map(|level| policy.run_limit(view, LevelId(level))).fold(0, u32::saturating_add)
 }

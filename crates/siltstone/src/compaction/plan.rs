@@ -155,6 +155,13 @@ impl Plan {
         self.files().map(|file| file.bytes).sum()
     }
 
+    /// Since when what this merge writes has been in its level, in milliseconds since 1970, if it never left it: since the newest input
+    /// came there.
+    pub fn stayed_since_ms(&self) -> Option<u64> {
+        let stays = self.inputs.iter().all(|input| input.level == self.output.level);
+        self.files().map(|file| file.entered_level_ms).max().filter(|_| stays)
+    }
+
     /// Smallest and largest user key of the inputs; two empty keys without inputs.
     pub fn hull(&self) -> (&[u8], &[u8]) {
         let first = self.inputs.iter().filter_map(|input| input.files.first()).map(|file| &file.smallest[..]).min();

@@ -40,7 +40,7 @@ fn refused(policy: &dyn CompactionPolicy, broken: &LawBroken) -> Error {
 }
 
 /// The part of `plan` that costs nothing, if there is one; it is asked for again afterwards, and what remains is due then.
-fn cheapest(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: Plan) -> Plan {
+pub(super) fn cheapest(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: Plan) -> Plan {
     if plan.action != Action::Merge {
         return plan;
     }
@@ -278,7 +278,7 @@ fn gather(view: &LsmView<'_>, request: &ManualRequest, level: LevelId) -> (Vec<P
     (inputs, hull)
 }
 
-fn go_down(
+pub(super) fn go_down(
     policy: &dyn CompactionPolicy,
     view: &LsmView<'_>,
     request: &ManualRequest,
@@ -303,7 +303,7 @@ fn go_down(
     (inputs, Place { level: to, run })
 }
 
-fn join_runs(view: &LsmView<'_>, request: &ManualRequest, level: LevelId) -> (Vec<PlanInput>, Place) {
+pub(super) fn join_runs(view: &LsmView<'_>, request: &ManualRequest, level: LevelId) -> (Vec<PlanInput>, Place) {
     let (inputs, _) = gather(view, request, level);
     let run = inputs.last().map(|input| input.run).unwrap_or_default();
     (inputs, Place { level, run })

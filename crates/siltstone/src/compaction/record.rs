@@ -19,6 +19,8 @@ pub enum Reason {
     Layout,
     /// A user.
     Manual,
+    /// The keyspace's option `delete_by`.
+    Deadline,
     /// A policy of the user's own, with its words.
     Policy(String),
 }
@@ -85,6 +87,7 @@ impl fmt::Display for DecisionRecord {
             Reason::Rule(n) => write!(f, "rule {n}, ")?,
             Reason::Layout => write!(f, "layout, ")?,
             Reason::Manual => return write!(f, "manual"),
+            Reason::Deadline => write!(f, "deadline, ")?,
             Reason::Policy(why) => write!(f, "{why}, ")?,
         }
         // Two decimals are enough to compare; a whole number is shown as one.

@@ -21,10 +21,12 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
 use super::plan::Reuse;
+use super::targets::LevelTargets;
 use super::trigger::Trigger;
 use super::view::MAX_LEVELS;
 use crate::error::{Error, Result};
@@ -32,6 +34,7 @@ use crate::error::{Error, Result};
 mod decide;
 mod ensembles;
 mod validate;
+mod whole_runs;
 
 pub use ensembles::{Ensembles, count_ensembles};
 
@@ -45,12 +48,57 @@ pub struct Preset {
 }
 
 macro_rules! presets {
-    ($($name:literal),*) => {
+    ($($name:literal),* $(,)?) => {
         &[$(Preset { name: $name, text: include_str!(concat!("../../../../strategies/", $name, ".toml")) }),*]
     };
 }
 
-static PRESETS: &[Preset] = presets!["dostoevsky", "leveldb", "leveling", "one-leveling", "tiering"];
+static PRESETS: &[Preset] = presets![
+    "1-lvl",
+    "accumulo",
+    "asterixdb-concurrent",
+    "asterixdb-constant",
+    "asterixdb-leveling",
+    "asterixdb-prefix",
+    "asterixdb-tiering",
+    "blsm",
+    "cassandra-lcs",
+    "cassandra-stcs",
+    "cassandra-twcs",
+    "cassandra-ucs",
+    "clsm",
+    "cold",
+    "dostoevsky",
+    "fd-tree",
+    "full",
+    "hbase",
+    "hyperleveldb",
+    "lethe",
+    "leveldb",
+    "leveling",
+    "lo1",
+    "lo2",
+    "lsbm",
+    "lsm-bush",
+    "monkey",
+    "old",
+    "one-leveling",
+    "rocksdb-leveled",
+    "rocksdb-universal",
+    "rr",
+    "scylla-ics",
+    "scylla-lcs",
+    "scylla-stcs",
+    "silk",
+    "stepped-merge",
+    "tarantool",
+    "tier",
+    "tiering",
+    "tsa",
+    "tsd",
+    "wiredtiger",
+    "x-engine",
+];
 
 /// The strategies that are compiled in, by name.
 pub fn strategies() -> &'static [Preset] {
@@ -76,6 +124,9 @@ pub struct Strategy {
     pub level1_memtables: Option<f64>,
     /// How many runs each level may hold.
     pub layout: Layout,
+    /// How much each level should hold. Default `static`.
+    #[serde(default)]
+    pub level_targets: LevelTargets,
     /// What goes first when several rules or levels fire. Default `highest-score`.
     #[serde(default)]
     pub priority: Priority,
@@ -85,9 +136,17 @@ pub struct Strategy {
     /// Which further inputs join.
     #[serde(default)]
     pub expand: Expand,
+    /// How filter memory is shared out among the runs. Default `uniform`.
+    #[serde(default)]
+    pub filter_bits: FilterBits,
     /// Which of equal candidates is taken. Default `left-most`.
     #[serde(default)]
     pub tie_break: TieBreak,
+    /// Of movement `random` and tie-break `seeded`: other seeds throw other dice. Default 0.
+    #[serde(default)]
+    pub seed: u64,
+    /// Merges within L0 while a running job blocks the way down. Default never.
+    pub intra_l0: Option<IntraL0>,
     /// Whether files move without being rewritten. Default `moves-first`.
     #[serde(default, deserialize_with = "reuse")]
     pub reuse: Reuse,
@@ -141,15 +200,34 @@ pub enum Priority {
     ShallowestFirst,
     /// The deepest level.
     DeepestFirst,
+    /// The shallowest level whose next level has nothing due; those whose next level has come after them (HyperLevelDB).
+    RoomBelow,
+}
+
+/// Merges within L0 while a running job blocks the way down (RocksDB's intra-L0 compaction).
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct IntraL0 {
+    /// So many runs more than the layout's limit of L0 make one due. Default 2.
+    pub extra_runs: u32,
+    /// Fewer runs are not worth a merge. Default 4, at least 2.
+    pub min_runs: u32,
+}
+
+impl Default for IntraL0 {
+    fn default() -> IntraL0 {
+        IntraL0 { extra_runs: 2, min_runs: 4 }
+    }
 }
 
 /// Where output files end, besides at the option `file_bytes`.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cut {
-    /// From half of the size on, preferably at a file border of the level below the output. Default false.
+    /// From about half of the size on, preferably at a file border of the level below the output (RocksDB). Default false.
     pub align: bool,
-    /// Before overlapping more than as many full files of the level below the output; 0 for no limit. Default 0.
+    /// Before overlapping more than as many full files of the level below the output; 0 for no limit. With `align` the file's own size
+    /// counts too, as in RocksDB's max_compaction_bytes. Default 0.
     pub grandparent_files: u32,
 }
 
@@ -171,6 +249,10 @@ pub enum TieBreak {
     LeftMost,
     /// The last in key order.
     RightMost,
+    /// By dice, see movement `random`.
+    Seeded,
+    /// The one whose successor overlaps most of the next level per byte; the level's last file before all (RefinedMOR's choice among ties).
+    LargestSuccessor,
 }
 
 const fn ten() -> u32 {

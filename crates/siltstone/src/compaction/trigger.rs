@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
-use super::layout::Shape;
+use super::layout::{Layout, Shape};
 use super::plan::{Place, hides_nothing};
 use super::view::MAX_LEVELS;
 use crate::num::{to_f64, to_u64};
@@ -38,6 +38,27 @@ pub enum Trigger {
         /// Percent. Default 200.
         #[serde(default = "two_hundred")]
         percent: u32,
+        /// Only with at least as many runs in the tree. Default 2.
+        #[serde(default = "two")]
+        min_runs: u32,
+    },
+    /// The oldest data of the tree was written long ago (RocksDB's periodic compaction, HBase's major compaction). Value: the age of
+    /// the oldest file, in seconds, in a tree with several runs or with tombstones. It merges all runs from the newest idle
+    /// one on; with the layout `runs` only.
+    Periodic {
+        /// How old, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        age: Duration,
+        /// The age differs from tree to tree by up to so many percent, either way; the oldest file's number decides. Default 0, at most
+        /// 99 (HBase: 50).
+        #[serde(default)]
+        jitter_percent: u32,
+    },
+    /// The second largest group is large beside the largest (ScyllaDB's ICS: the space amplification goal, minus 1). Value: its bytes per
+    /// hundred of the largest. It merges both groups; with the layout `runs` only, and with a grouping by size or density.
+    TierAmplification {
+        /// Percent.
+        percent: u32,
     },
     /// A file holds many tombstones. Value: the largest share of tombstones among the entries of a file, of those files from which
     /// compaction could free something now: they can go down, or nothing older is below them and all snapshots see them.
@@ -45,13 +66,44 @@ pub enum Trigger {
         /// The share, above 0, at most 1. Default 0.5.
         #[serde(default = "half")]
         share: f64,
+        /// Only files that were written as long ago, as "90s", "15m", "12h" or "30d". Default: any.
+        #[serde(default, deserialize_with = "crate::options::age::deserialize")]
+        min_age: Duration,
     },
     /// A file has stayed in its level for long. Value: the longest stay, in seconds; the tree's last level is left alone.
     FileStaleness {
         /// How long, as "90s", "15m", "12h" or "30d".
-        #[serde(deserialize_with = "age")]
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
         age: Duration,
     },
+    /// A file holds a tombstone that should have gone further down by now. Each level above the last has a share of `ttl`, larger by the size
+    /// ratio from level to level, and the shares are worked out anew as the tree gets deeper; a file has expired in a level when its
+    /// oldest tombstone is older than the shares down to that level together (Lethe; Sarkar et al. 2020). So none grows older than
+    /// `ttl` and the time that its compactions take. Value: the largest age divided by what is allowed. In the last level, and where
+    /// nothing older is below, the file is rewritten in place once all snapshots see its tombstones.
+    TombstoneTtl {
+        /// How old a tombstone may get, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        ttl: Duration,
+    },
+    /// Point lookups ask a file in vain (LevelDB's seek compaction). Value: the lookups that found nothing in a file, divided by its
+    /// budget; the tree's last level is left alone. Comes after everything that is about sizes, however large the value is.
+    ReadAmplification {
+        /// One read in vain is allowed for so many bytes of the file. Default 16384, at least 1.
+        #[serde(default = "sixteen_kib")]
+        bytes_per_read: u64,
+        /// At least so many are allowed. Default 100, at least 1.
+        #[serde(default = "hundred")]
+        min_reads: u64,
+    },
+}
+
+const fn sixteen_kib() -> u64 {
+    16 << 10
+}
+
+const fn hundred() -> u64 {
+    100
 }
 
 const fn one() -> f64 {
@@ -66,24 +118,8 @@ const fn two_hundred() -> u32 {
     200
 }
 
-fn age<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_age(&text).ok_or_else(|| {
-        serde::de::Error::custom(format!("{text:?} is no time; write \"90s\", \"15m\", \"12h\" or \"30d\""))
-    })
-}
-
-fn parse_age(text: &str) -> Option<Duration> {
-    let unit = text.chars().last()?;
-    let seconds = match unit {
-        's' => 1,
-        'm' => 60,
-        'h' => 3600,
-        'd' => 86_400,
-        _ => return None,
-    };
-    let n: u64 = text.strip_suffix(unit)?.parse().ok()?;
-    Some(Duration::from_secs(n.checked_mul(seconds)?)).filter(|age| !age.is_zero())
+const fn two() -> u32 {
+    2
 }
 
 /// What a trigger measured.
@@ -114,19 +150,53 @@ impl Trigger {
             Trigger::LevelSaturation { .. } => "level-saturation",
             Trigger::SortedRuns { .. } => "sorted-runs",
             Trigger::SpaceAmplification { .. } => "space-amplification",
+            Trigger::Periodic { .. } => "periodic",
+            Trigger::TierAmplification { .. } => "tier-amplification",
             Trigger::TombstoneDensity { .. } => "tombstone-density",
             Trigger::FileStaleness { .. } => "file-staleness",
+            Trigger::TombstoneTtl { .. } => "tombstone-ttl",
+            Trigger::ReadAmplification { .. } => "read-amplification",
         }
     }
 
     /// Whether it looks at the whole tree instead of one level.
     pub fn is_tree_wide(&self) -> bool {
-        matches!(self, Trigger::SpaceAmplification { .. })
+        matches!(
+            self,
+            Trigger::SpaceAmplification { .. } | Trigger::Periodic { .. } | Trigger::TierAmplification { .. }
+        )
     }
 
     /// Whether single files make it fire, so that only those may be taken.
     pub fn wants_files(&self) -> bool {
-        matches!(self, Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. })
+        matches!(
+            self,
+            Trigger::TombstoneDensity { .. }
+                | Trigger::FileStaleness { .. }
+                | Trigger::TombstoneTtl { .. }
+                | Trigger::ReadAmplification { .. }
+        )
+    }
+
+    /// Whether it is about tombstones, so that a file may be rewritten where it is to be rid of them.
+    pub fn wants_tombstones_gone(&self) -> bool {
+        matches!(self, Trigger::TombstoneDensity { .. } | Trigger::TombstoneTtl { .. })
+    }
+
+    /// How urgent what it measured in a level is, for [`Priority::HighestScore`](super::strategy::Priority): the measure's score but for
+    ///
+    /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
+    /// - tombstones that have expired, which go before all sizes, the shallowest level first;
+    /// - reads in vain, which come after all sizes (LevelDB).
+    pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
+        match self {
+            Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
+                shape.targets.urgency(shape.view, level, measure.score())
+            }
+            Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
+            Trigger::ReadAmplification { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            _ => measure.score(),
+        }
     }
 
     /// Measures a level; none where the trigger has nothing to measure.
@@ -149,13 +219,15 @@ impl Trigger {
                 // One run alone has nothing to be merged with.
                 Some(Measure { value, threshold }).filter(|_| value >= 2.0)
             }
-            Trigger::SpaceAmplification { percent } => {
-                let (_, oldest) = view.version.runs().last().filter(|_| view.runs() >= 2)?;
+            Trigger::SpaceAmplification { percent, min_runs } => {
+                let (_, oldest) = view.version.runs().last().filter(|_| view.runs() >= (*min_runs).max(2))?;
                 let oldest = oldest.bytes();
                 let others = view.version.bytes().saturating_sub(oldest);
                 Some(Measure { value: 100.0 * to_f64(others) / to_f64(oldest.max(1)), threshold: f64::from(*percent) })
             }
-            Trigger::TombstoneDensity { share } => {
+            // About groups of runs; a strategy with the layout `runs` measures them itself.
+            Trigger::Periodic { .. } | Trigger::TierAmplification { .. } => None,
+            Trigger::TombstoneDensity { share, .. } => {
                 let dense = self.wanted(shape, level).map(density).max_by(f64::total_cmp)?;
                 Some(Measure { value: dense, threshold: *share })
             }
@@ -164,7 +236,44 @@ impl Trigger {
                 let value = to_f64(view.now_ms.saturating_sub(entered)) / 1000.0;
                 Some(Measure { value, threshold: age.as_secs_f64() })
             }
+            Trigger::TombstoneTtl { ttl } => {
+                let allowed_ms = allowed_age_ms(shape, *ttl, level);
+                let oldest = self.wanted(shape, level).filter_map(|file| file.oldest_tombstone_ms).min()?;
+                Some(Measure { value: to_f64(view.now_ms.saturating_sub(oldest)) / allowed_ms, threshold: 1.0 })
+            }
+            Trigger::ReadAmplification { bytes_per_read, min_reads } => {
+                let used = |file: &FileMeta| {
+                    let budget = read_budget(file, *bytes_per_read, *min_reads);
+                    to_f64(view.reads_of(file.id).empty_reads) / to_f64(budget)
+                };
+                let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
+                Some(Measure { value, threshold: 1.0 })
+            }
         }
+    }
+
+    /// Whether time alone makes it fire.
+    pub fn is_timed(&self) -> bool {
+        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. })
+    }
+
+    /// The next wall time, in milliseconds, at which time alone makes it fire in a level where it does not fire now.
+    pub fn next_time_ms(&self, shape: &Shape<'_>, level: LevelId) -> Option<u64> {
+        let view = shape.view;
+        let files = || view.level(level).files();
+        let times: Vec<u64> = match self {
+            Trigger::FileStaleness { age } if level < view.last_level() => {
+                let age_ms = u64::try_from(age.as_millis()).unwrap_or(u64::MAX);
+                files().map(|file| file.entered_level_ms.saturating_add(age_ms)).collect()
+            }
+            Trigger::TombstoneTtl { ttl } => {
+                // A file expires when it is older than allowed, not as old.
+                let allowed_ms = whole(allowed_age_ms(shape, *ttl, level)).saturating_add(1);
+                files().filter_map(|file| Some(file.oldest_tombstone_ms?.saturating_add(allowed_ms))).collect()
+            }
+            _ => Vec::new(),
+        };
+        times.into_iter().filter(|ms| *ms > view.now_ms).min()
     }
 
     fn wanted<'a>(&'a self, shape: &'a Shape<'a>, level: LevelId) -> impl Iterator<Item = &'a FileMeta> {
@@ -179,13 +288,23 @@ impl Trigger {
     pub fn wants(&self, shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
         let view = shape.view;
         match self {
-            Trigger::TombstoneDensity { share } => {
+            Trigger::TombstoneDensity { share, min_age } => {
                 !view.is_busy(file.id)
                     && density(file) >= *share
-                    && match rewrites_in_place(shape, place, file) {
-                        true => view.visible_to_all_snapshots(file),
-                        false => place.level < view.last_level(),
-                    }
+                    && u128::from(view.now_ms.saturating_sub(file.created_ms)) >= min_age.as_millis()
+                    && frees_something(shape, place, file)
+            }
+            Trigger::TombstoneTtl { ttl } => {
+                let age = file.oldest_tombstone_ms.map_or(0, |oldest| view.now_ms.saturating_sub(oldest));
+                file.tombstones > 0
+                    && !view.is_busy(file.id)
+                    && to_f64(age) > allowed_age_ms(shape, *ttl, place.level)
+                    && frees_something(shape, place, file)
+            }
+            Trigger::ReadAmplification { bytes_per_read, min_reads } => {
+                place.level < view.last_level()
+                    && view.reads_of(file.id).empty_reads >= read_budget(file, *bytes_per_read, *min_reads)
+                    && !view.is_busy(file.id)
             }
             Trigger::FileStaleness { age } => {
                 let stay = u128::from(view.now_ms.saturating_sub(file.entered_level_ms));
@@ -196,9 +315,40 @@ impl Trigger {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
+fn whole(ms: f64) -> u64 {
+    ms as u64
+}
+
 /// Tombstones per entry.
 pub fn density(file: &FileMeta) -> f64 {
     to_f64(file.tombstones) / to_f64(file.entries.max(1))
+}
+
+/// How old a tombstone may be in `level`, in milliseconds. With n levels above the last one and ratio T, level j has the share
+/// `ttl T^j (T - 1) / (T^n - 1)`, so the shares down to level i come to `ttl (T^(i+1) - 1) / (T^n - 1)`, and all of them to `ttl`.
+pub fn allowed_age_ms(shape: &Shape<'_>, ttl: Duration, level: LevelId) -> f64 {
+    let ttl_ms = ttl.as_secs_f64() * 1000.0;
+    let above_last = shape.view.last_level().0;
+    if level.0 + 1 >= above_last {
+        return ttl_ms;
+    }
+    let power = |levels: u8| f64::from(shape.ratio).powi(i32::from(levels)) - 1.0;
+    ttl_ms * power(level.0 + 1) / power(above_last)
+}
+
+/// How many lookups may ask a file in vain.
+fn read_budget(file: &FileMeta, bytes_per_read: u64, min_reads: u64) -> u64 {
+    (file.bytes / bytes_per_read.max(1)).max(min_reads).max(1)
+}
+
+/// Whether compacting `file` for its tombstones gets it nearer to being rid of them.
+fn frees_something(shape: &Shape<'_>, place: Place, file: &FileMeta) -> bool {
+    match rewrites_in_place(shape, place, file) {
+        true => shape.view.visible_to_all_snapshots(file),
+        // Whole runs stay in their level.
+        false => place.level < shape.view.last_level() && !matches!(shape.layout, Layout::Runs { .. }),
+    }
 }
 
 /// Whether the tombstones of `file` can be dropped by rewriting it where it is: nothing older is below.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::plan::Plan;
 use crate::key::SeqNo;
 use crate::options::KeyspaceOptions;
+pub use crate::version::ReadCounters;
 use crate::version::{FileMeta, Level, LevelId, Run, SstId, Version};
 
 /// The number of levels that a tree may have; nothing is compacted out of the last of them.
@@ -39,17 +40,6 @@ impl From<&KeyspaceOptions> for Sizes {
             level1_bytes: options.level1_bytes,
         }
     }
-}
-
-/// What reads have done to a file since the store was opened.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct ReadCounters {
-    /// Wall time of the last read, in milliseconds since 1970; 0 if there was none.
-    pub last_read_ms: u64,
-    /// Point lookups that asked the file.
-    pub reads: u64,
-    /// Those among them that found nothing in it.
-    pub empty_reads: u64,
 }
 
 /// What a policy may see. Made with [`LsmView::new`] and the `with_` functions.
@@ -118,10 +108,10 @@ impl<'a> LsmView<'a> {
         self
     }
 
-    /// The same view with these read counters.
+    /// The same view with these read counters, if there are any.
     #[must_use]
-    pub fn with_counters(mut self, counters: &'a BTreeMap<SstId, ReadCounters>) -> LsmView<'a> {
-        self.counters = Some(counters);
+    pub fn with_counters(mut self, counters: impl Into<Option<&'a BTreeMap<SstId, ReadCounters>>>) -> LsmView<'a> {
+        self.counters = counters.into();
         self
     }
 

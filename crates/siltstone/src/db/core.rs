@@ -24,6 +24,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
 use super::decisions::{DecisionFile, Ring};
+use super::deletes::HeldSeqs;
 use super::metrics::Metrics;
 use super::pace::Pace;
 use super::policies::Policies;
@@ -67,7 +68,7 @@ pub(crate) struct Core {
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
-    pub(crate) snapshots: Mutex<BTreeMap<SeqNo, u32>>,
+    pub(crate) snapshots: Mutex<HeldSeqs>,
     pub(crate) decision_file: Mutex<DecisionFile>,
     pub(crate) health: Health,
 
@@ -125,6 +126,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) view: ArcSwap<View>,
     pub(crate) publish: Mutex<()>,
     pub(crate) dropped: AtomicBool,
+    /// Whether the policy asks how often each file is read.
+    pub(crate) counts_reads: AtomicBool,
     /// While files are ingested: other writers of the keyspace wait.
     pub(crate) ingesting: AtomicBool,
     /// Its last compactions.
@@ -158,6 +161,11 @@ impl Core {
 
     pub(crate) fn visible_seq(&self) -> SeqNo {
         SeqNo(self.visible.load(Ordering::Acquire))
+    }
+
+    /// Wall time, in milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.clock.wall_ns() / 1_000_000
     }
 
     /// The sequence numbers that snapshots hold, ascending.
@@ -199,10 +207,10 @@ impl Core {
         }
     }
 
-    /// The tree of `version`, with a handle for every file; files of `before` that are gone become obsolete when their last
-    /// reader lets go of them.
-    pub(crate) fn tree_of(&self, version: &Arc<Version>) -> Arc<Tree> {
-        Arc::new(Tree::new(Arc::clone(version), |meta| self.tables.handle(Arc::clone(meta))))
+    /// The tree of `version`, the keyspace's next one, with a handle for every file.
+    pub(crate) fn next_tree(&self, keyspace: &KeyspaceCore, version: &Arc<Version>) -> Arc<Tree> {
+        let before = Arc::clone(&keyspace.view.load().tree);
+        Arc::new(Tree::after(&before, Arc::clone(version), |meta| self.tables.handle(Arc::clone(meta))))
     }
 
     /// The manifest, for a change of the tree.

@@ -128,7 +128,7 @@ impl Core {
             self.poison_on_failure(committed)?;
             // Taken only now: a failed commit leaves no hole. Nobody else can have taken it, we hold the writer lock.
             state.last_seq = seq;
-            keyspace.set_tree(self.tree_of(&manifest.state().keyspaces[&keyspace.id].version));
+            keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
             self.visible.store(seq.0, Ordering::Release);
             drop(state);
             drop(manifest);

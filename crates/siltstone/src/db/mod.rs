@@ -8,6 +8,7 @@ pub mod background;
 mod checkpoint;
 mod core;
 mod decisions;
+mod deletes;
 mod env;
 mod ingest;
 mod metrics;
@@ -18,6 +19,7 @@ mod policies;
 mod range;
 mod read;
 mod snapshot;
+mod space;
 mod stats;
 mod strategy;
 mod verify;
@@ -42,6 +44,7 @@ use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
 use crate::version::{FileMeta, KeyspaceId};
 
+pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
 pub use env::{Cancel, Env};
 pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
@@ -463,6 +466,11 @@ impl Keyspace {
             memtable_bytes: view.memtable.table.bytes(),
             immutables: to_u64(view.immutables.len()),
         }
+    }
+
+    /// Where its deletes stand: the oldest tombstone, what it waits for, when it will be gone.
+    pub fn delete_stats(&self) -> DeleteStats {
+        self.core().delete_stats(&self.keyspace)
     }
 
     /// Its last compactions and why they were chosen, oldest first; those that run come last. The option `decision_records` says how

@@ -27,14 +27,12 @@ use crate::cache::{BlockCache, TableCache};
 use crate::compaction::CompactionPolicy;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
-use crate::key::{SeqNo, Trailer};
+use crate::key::{Kind, SeqNo, Trailer};
 use crate::memtable::ArenaPool;
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
-use crate::version::{
-    KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, Version, manifest, superblock,
-};
+use crate::version::{KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, manifest, superblock};
 use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
@@ -178,7 +176,7 @@ fn assemble(
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
-        let tree = Tree::new(Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
+        let tree = Tree::after(&Tree::empty(), Arc::clone(&keyspace.version), |meta| tables.handle(Arc::clone(meta)));
         let ring = Ring::new(kept, decisions.remove(id).unwrap_or_default());
         last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
         let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
@@ -209,6 +207,7 @@ fn assemble(
             nonce: rng.next_u64(),
             // Two or three segments are mapped at a time: where memory is short they are short too.
             segment_bytes: options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10)),
+            clock: Arc::clone(&env.clock),
         };
         let (writer, shared) = LogWriter::open(config, &history)?;
         (Some(writer), Some(shared))
@@ -235,7 +234,7 @@ fn assemble(
             log_rolled: false,
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
-        snapshots: Mutex::new(BTreeMap::new()),
+        snapshots: Mutex::default(),
         decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
@@ -309,6 +308,7 @@ pub(crate) fn keyspace_core(
         view: ArcSwap::from_pointee(view),
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
+        counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
         decisions: Mutex::new(decisions),
         metrics: Mutex::default(),
@@ -338,7 +338,7 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn apply(&mut self, first: SeqNo, records: wal::RecordIter<'_>) -> Result<()> {
-        let segment = records.end().segment;
+        let (segment, began_ms) = (records.end().segment, records.began_ms());
         for (record, seq) in records.zip(first.0..) {
             self.last_seq = self.last_seq.max(SeqNo(seq));
             // Of a keyspace that was dropped, or in an SST already.
@@ -353,6 +353,9 @@ impl Replay<'_> {
                 self.immutable_bytes += active.set_aside(self.arenas);
             }
             active.slot.note_segment(segment);
+            if record.kind == Kind::Delete {
+                active.slot.note_delete(|| began_ms);
+            }
             active.writer.insert(record.key, Trailer::new(SeqNo(seq), record.kind), record.value);
             self.counters.replayed_records.add(1);
         }
@@ -438,7 +441,7 @@ impl Core {
         let id = manifest.state().next_keyspace;
         let edit = ManifestEdit::CreateKeyspace { id, name: name.to_owned(), options_text: options.to_text() };
         self.poison_on_failure(manifest.commit(&[edit]))?;
-        let tree = Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"));
+        let tree = Tree::empty();
         let kept = to_usize(u64::from(self.options.decision_records));
         let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()), policy);
         let mut state = self.writer.lock();
@@ -485,7 +488,7 @@ impl Core {
         keyspace.change_view(|view| View {
             memtable: Arc::clone(&view.memtable),
             immutables: Vec::new(),
-            tree: Arc::new(Tree::new(Arc::new(Version::empty()), |_| unreachable!("an empty version has no files"))),
+            tree: Arc::new(Tree::empty()),
         });
         drop(view);
         self.wake(LOG_LANE);
@@ -510,7 +513,7 @@ impl Core {
             cache_used_bytes: cache.used_bytes + cache.charged_bytes,
             open_tables: to_u64(self.tables.open_tables()),
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
-            snapshots: self.snapshots.lock().values().map(|count| u64::from(*count)).sum(),
+            snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
             keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace, now_ms)).collect(),
             ..self.counters.read()

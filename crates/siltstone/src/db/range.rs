@@ -27,6 +27,8 @@ pub struct Range {
     view: Arc<View>,
     seq: SeqNo,
     bounds: Bounds,
+    /// When it began, if reads are counted by file.
+    counted_ms: Option<u64>,
     finished: bool,
 }
 
@@ -53,8 +55,9 @@ impl Range {
         let view = keyspace.view.load_full();
         let seq = snapshot.unwrap_or_else(|| core.visible_seq());
         let bounds = Bounds { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) };
-        let front = End::open(&view, seq, &bounds);
-        Ok(Range { front, back: None, view, seq, bounds, finished: false })
+        let counted_ms = core.counted_ms(keyspace);
+        let front = End::open(&view, seq, &bounds, counted_ms);
+        Ok(Range { front, back: None, view, seq, bounds, counted_ms, finished: false })
     }
 
     /// Moves the front to the next record; false at the end. The record is then at [`key`](Self::key) and
@@ -80,7 +83,7 @@ impl Range {
         if self.finished {
             return Ok(false);
         }
-        let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, &self.bounds));
+        let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, &self.bounds, self.counted_ms));
         let moved = back.backward();
         let met = back.reached(&self.front);
         self.settle(moved, met)
@@ -178,17 +181,13 @@ impl std::fmt::Debug for Range {
 }
 
 impl End {
-    fn open(view: &View, seq: SeqNo, bounds: &Bounds) -> End {
+    fn open(view: &View, seq: SeqNo, bounds: &Bounds, counted_ms: Option<u64>) -> End {
         let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
         let mut sources: Vec<Source> = Vec::with_capacity(1 + view.immutables.len() + view.tree.runs.len());
         sources
             .extend(memtables.filter(|slot| !slot.table.is_empty()).map(|slot| Source::Memtable(slot.table.cursor())));
-        sources.extend(
-            view.tree
-                .runs
-                .iter()
-                .map(|run| Source::Run(RunCursor::new(RunTables { files: Arc::clone(run), ctx: USER_READ }))),
-        );
+        let tables = |run| RunTables { files: Arc::clone(run), ctx: USER_READ, counted_ms };
+        sources.extend(view.tree.runs.iter().map(|run| Source::Run(RunCursor::new(tables(run)))));
         End { entries: Visible::new(Merging::new(sources), seq, bounds.clone()), started: false, positioned: false }
     }
 

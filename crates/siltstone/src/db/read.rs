@@ -1,5 +1,6 @@
 //! Reading: what a keyspace looks like at one moment, and the point lookup through it.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use crate::iter::file::{RunFiles, RunTables, restamp};
 use crate::iter::run::RunCursor;
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::version::{FileMeta, Version};
+use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
 use crate::wal::SegmentId;
 
 /// The tag of reads that a user waits for.
@@ -34,11 +35,14 @@ pub(crate) struct MemSlot {
     pub(crate) table: Arc<Memtable>,
     /// The log segment of its first record; `u64::MAX` while it has none (or has unlogged ones only).
     first_segment: AtomicU64,
+    /// The wall time of its first delete, in milliseconds, or one before it; `u64::MAX` while it has none.
+    first_delete_ms: AtomicU64,
 }
 
 impl MemSlot {
     pub(crate) fn new(table: Arc<Memtable>) -> Arc<MemSlot> {
-        Arc::new(MemSlot { table, first_segment: AtomicU64::new(u64::MAX) })
+        let none = || AtomicU64::new(u64::MAX);
+        Arc::new(MemSlot { table, first_segment: none(), first_delete_ms: none() })
     }
 
     /// The log segment that must be kept for it.
@@ -47,6 +51,21 @@ impl MemSlot {
             u64::MAX => None,
             segment => Some(SegmentId(segment)),
         }
+    }
+
+    /// When its first delete was written, in milliseconds of wall time.
+    pub(crate) fn first_delete_ms(&self) -> Option<u64> {
+        Some(self.first_delete_ms.load(Ordering::Acquire)).filter(|ms| *ms != u64::MAX)
+    }
+
+    /// Notes a delete; `now_ms` is asked for the first one only. Says whether it is the first.
+    #[inline]
+    pub(crate) fn note_delete(&self, now_ms: impl FnOnce() -> u64) -> bool {
+        let first = self.first_delete_ms.load(Ordering::Relaxed) == u64::MAX;
+        if first {
+            self.first_delete_ms.store(now_ms(), Ordering::Release);
+        }
+        first
     }
 
     #[inline]
@@ -67,19 +86,40 @@ pub(crate) struct Tree {
 /// More runs than this are probed without prefetching the filters of the rest.
 const PREFETCHED_RUNS: usize = 24;
 
+/// After so many wasted seeks in a file the planner looks at it again.
+const READS_PER_LOOK: u64 = 64;
+
 impl Tree {
-    pub(crate) fn new(version: Arc<Version>, mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>) -> Tree {
-        let runs = version
-            .levels
-            .iter()
-            .flat_map(|level| &level.runs)
-            .map(|run| Arc::new(RunFiles::new(run.files.iter().map(&mut handle).collect())))
-            .collect();
+    /// The tree of `version`, which follows `before`: runs that have not changed are shared with it, and so are the handles of
+    /// files that stay. `handle` is asked for the others.
+    pub(crate) fn after(
+        before: &Tree,
+        version: Arc<Version>,
+        mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
+    ) -> Tree {
+        let old: BTreeMap<(LevelId, RunOrder), &Arc<RunFiles>> =
+            before.version.runs().map(|(level, run)| (level, run.order)).zip(&before.runs).collect();
+        let runs = version.runs().map(|(level, run)| match old.get(&(level, run.order)) {
+            Some(old) if old.holds(&run.files) => Arc::clone(old),
+            Some(old) => Arc::new(RunFiles::new(old.handles_for(&run.files, &mut handle))),
+            None => Arc::new(RunFiles::new(run.files.iter().map(&mut handle).collect())),
+        });
+        let runs = runs.collect();
         Tree { version, runs }
+    }
+
+    /// The tree without files.
+    pub(crate) fn empty() -> Tree {
+        Tree { version: Arc::new(Version::empty()), runs: Vec::new() }
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
         self.runs.iter().flat_map(|run| &run.handles)
+    }
+
+    /// What reads have done to each file.
+    pub(crate) fn reads(&self) -> BTreeMap<SstId, ReadCounters> {
+        self.handles().map(|handle| (handle.meta().id, handle.reads())).collect()
     }
 
     /// The newest version of `key` that a read at `seq` may see.
@@ -110,6 +150,15 @@ impl Tree {
         }
         Ok(None)
     }
+
+    /// Charges a lookup that considered several files to the first of them: a wasted seek, whose budget LevelDB keeps. Says whether
+    /// the planner should look whether the budget is used up.
+    #[cold]
+    fn charge(&self, key: &[u8], considered: u64) -> bool {
+        let head = key::head(key);
+        let first = self.runs.iter().find_map(|run| run.file_for(key, head)).filter(|_| considered > 1);
+        first.is_some_and(|first| first.count_empty_read().is_multiple_of(READS_PER_LOOK))
+    }
 }
 
 /// What a lookup asked of filters, counted once at its end.
@@ -118,6 +167,8 @@ struct Probes {
     checks: u64,
     negatives: u64,
     false_positives: u64,
+    /// The wall time, in milliseconds, if the strategy wants reads counted by file.
+    counted_ms: Option<u64>,
 }
 
 fn probe(
@@ -137,6 +188,9 @@ fn probe(
         probes.negatives += 1;
         return Ok(None);
     }
+    if let Some(now_ms) = probes.counted_ms {
+        handle.count_read(now_ms);
+    }
     let found = table.get_hashed(key, hash, seq, USER_READ)?;
     probes.false_positives += u64::from(found.is_none());
     Ok(found.map(|(trailer, value)| (restamp(trailer, meta), value)))
@@ -153,11 +207,41 @@ impl Core {
         // The view first, then the sequence number: see `core.rs`.
         let view = keyspace.view.load();
         let seq = snapshot.unwrap_or_else(|| self.visible_seq());
-        let found = find(keyspace, &view, key, seq)?;
+        let found = self.find(keyspace, &view, key, seq)?;
         if found.is_some() {
             keyspace.reads.get_hits.add(1);
         }
         Ok(found)
+    }
+
+    fn find(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
+        let hash = key::hash(key);
+        let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
+        for slot in memtables {
+            if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
+                keyspace.reads.memtable_hits.add(1);
+                return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
+            }
+        }
+        let mut probes = Probes { counted_ms: self.counted_ms(keyspace), ..Probes::default() };
+        let found = view.tree.get(key, hash, seq, &mut probes);
+        if probes.counted_ms.is_some() && view.tree.charge(key, probes.checks) {
+            self.wake_compactions();
+        }
+        if probes.checks > 0 {
+            keyspace.reads.filter_checks.add(probes.checks);
+            keyspace.reads.filter_negatives.add(probes.negatives);
+            if probes.false_positives > 0 {
+                keyspace.reads.filter_false_positives.add(probes.false_positives);
+            }
+        }
+        Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
+    }
+
+    /// The wall time, in milliseconds, if reads of the keyspace are counted by file.
+    #[inline]
+    pub(crate) fn counted_ms(&self, keyspace: &KeyspaceCore) -> Option<u64> {
+        keyspace.counts_reads.load(Ordering::Relaxed).then(|| self.now_ms())
     }
 
     /// The values of `keys`, all from one moment.
@@ -173,33 +257,12 @@ impl Core {
             .map(|key| {
                 self.health.check_open()?;
                 keyspace.reads.gets.add(1);
-                let found = find(keyspace, &view, key.as_ref(), seq)?;
+                let found = self.find(keyspace, &view, key.as_ref(), seq)?;
                 keyspace.reads.get_hits.add(u64::from(found.is_some()));
                 Ok(found)
             })
             .collect()
     }
-}
-
-fn find(keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
-    let hash = key::hash(key);
-    let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
-    for slot in memtables {
-        if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
-            keyspace.reads.memtable_hits.add(1);
-            return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
-        }
-    }
-    let mut probes = Probes::default();
-    let found = view.tree.get(key, hash, seq, &mut probes);
-    if probes.checks > 0 {
-        keyspace.reads.filter_checks.add(probes.checks);
-        keyspace.reads.filter_negatives.add(probes.negatives);
-        if probes.false_positives > 0 {
-            keyspace.reads.filter_false_positives.add(probes.false_positives);
-        }
-    }
-    Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
 }
 
 pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::Core;
+use super::deletes::HeldSeq;
 use crate::key::SeqNo;
 
 /// The store as it was at one moment, over all keyspaces. Reads at it always answer alike. While it is held, merges keep the
@@ -19,7 +20,8 @@ impl Snapshot {
         // of this snapshot or sees only inputs that were visible before it.
         let mut snapshots = core.snapshots.lock();
         let seq = SeqNo(core.visible.load(Ordering::Acquire));
-        *snapshots.entry(seq).or_default() += 1;
+        let since_ms = core.now_ms();
+        snapshots.entry(seq).or_insert(HeldSeq { count: 0, since_ms }).count += 1;
         drop(snapshots);
         Snapshot { core: Arc::clone(core), seq }
     }
@@ -36,7 +38,9 @@ impl Snapshot {
 
 impl Clone for Snapshot {
     fn clone(&self) -> Snapshot {
-        *self.core.snapshots.lock().entry(self.seq).or_default() += 1;
+        let mut snapshots = self.core.snapshots.lock();
+        snapshots.get_mut(&self.seq).expect("this one holds it").count += 1;
+        drop(snapshots);
         Snapshot { core: Arc::clone(&self.core), seq: self.seq }
     }
 }
@@ -44,10 +48,16 @@ impl Clone for Snapshot {
 impl Drop for Snapshot {
     fn drop(&mut self) {
         let mut snapshots = self.core.snapshots.lock();
-        let count = snapshots.get_mut(&self.seq).expect("registered when it was taken");
-        *count -= 1;
-        if *count == 0 {
+        let was_oldest = snapshots.first_key_value().is_some_and(|(seq, _)| *seq == self.seq);
+        let held = snapshots.get_mut(&self.seq).expect("registered when it was taken");
+        held.count -= 1;
+        if held.count == 0 {
             snapshots.remove(&self.seq);
+            drop(snapshots);
+            if was_oldest {
+                // Tombstones may have waited for it.
+                self.core.wake_compactions();
+            }
         }
     }
 }

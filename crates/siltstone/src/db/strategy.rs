@@ -136,11 +136,15 @@ impl KeyspaceCore {
         KeyspaceOptions { strategy: self.steering.load().strategy.clone(), ..self.options.clone() }
     }
 
-    /// Takes the limits on sorted runs that fit the shape of `version` under the policy in force.
+    /// Takes from the policy in force what others look up: the limits on sorted runs that fit the shape of `version`, and whether
+    /// reads count.
     pub(crate) fn set_limits(&self, version: &Version) {
         let view = LsmView::new(version, Sizes::from(&self.options));
-        // If not even the default can be asked, the limits stay as they are.
-        if let Ok(limits) = self.ask(|policy| run_limits(policy, &view, self.options.max_runs)) {
+        let asked =
+            |policy: &dyn CompactionPolicy| (run_limits(policy, &view, self.options.max_runs), policy.counts_reads());
+        // If not even the default can be asked, they stay as they are.
+        if let Ok((limits, counts_reads)) = self.ask(asked) {
+            self.counts_reads.store(counts_reads, Ordering::Relaxed);
             self.slow_runs.store(u64::from(limits.slowdown_runs), Ordering::Relaxed);
             self.stop_runs.store(u64::from(limits.stop_runs), Ordering::Relaxed);
         }

@@ -19,11 +19,14 @@ use parking_lot::Mutex;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::read::{MemSlot, View};
+use super::space::FIRST_TRUST_PERCENT;
 use super::strategy::Steering;
 use crate::cache::sst_path;
 use crate::compaction::CompactionPolicy;
+use crate::compaction::deadline::Urgency;
 use crate::compaction::decision::{Decision, Ended, Ending};
-use crate::compaction::plan::{Action, LawBroken, Plan};
+use crate::compaction::filters::{MAX_BITS, NewFiles};
+use crate::compaction::plan::{Action, LawBroken, Place, Plan, PlanInput};
 use crate::compaction::planner::{self, ManualRequest, ManualStep};
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind, Result};
@@ -72,6 +75,8 @@ pub(crate) struct Compactions {
     refused: BTreeMap<KeyspaceId, Seen>,
     /// The keyspace that was served last: the next pick begins behind it.
     last_served: KeyspaceId,
+    /// How far estimates of what merges write are trusted, in percent beyond [`FIRST_TRUST_PERCENT`].
+    distrust_percent: u64,
 }
 
 /// What a policy saw, but for the time and the round-robin cursors, which move with what runs.
@@ -118,6 +123,8 @@ pub(super) struct Jobs {
 struct Running {
     keyspace: KeyspaceId,
     plan: Arc<Plan>,
+    /// Bytes that it may take for a time; 0 without a budget.
+    reserved: u64,
     decision: Arc<Decision>,
     /// When picking began, by the monotonic clock.
     began_ns: u64,
@@ -198,11 +205,23 @@ impl Core {
         !self.health.is_closed() && !self.health.is_poisoned()
     }
 
-    fn table_options(&self, keyspace: &KeyspaceCore, level: LevelId) -> TableOptions {
+    /// For files that are about to be written to `place` in the tree `version`, about `entries` entries in the place of `replaced`.
+    fn table_options(
+        keyspace: &KeyspaceCore,
+        version: &Version,
+        place: Place,
+        entries: u64,
+        replaced: &[PlanInput],
+    ) -> TableOptions {
+        let view = LsmView::new(version, Sizes::from(&keyspace.options));
+        let option_bits = keyspace.options.filter_bits_per_key;
+        let new = NewFiles { place, entries, replaced, option_bits };
+        // A policy of a user's may answer anything.
+        let bits = keyspace.ask(|policy| policy.filter_bits(&view, &new)).unwrap_or(option_bits);
         TableOptions {
             block_bytes: keyspace.options.block_bytes,
-            filter_bits_per_key: keyspace.options.filter_bits_per_key,
-            compression: keyspace.options.compression_at(level.0),
+            filter_bits_per_key: if bits.is_finite() { bits.clamp(0.0, MAX_BITS) } else { option_bits },
+            compression: keyspace.options.compression_at(place.level.0),
         }
     }
 
@@ -248,12 +267,13 @@ impl Core {
             return LaneStep::IdleFor(wait);
         }
         if state.active.is_none() {
+            self.set_overdue_aside();
             state.active = self.next_flush();
         }
         let Some(active) = &mut state.active else {
             // What had failed need not be done any more.
             self.health.set_trouble(Trouble::Flush, None);
-            return LaneStep::Idle;
+            return self.flush_idle();
         };
         let began = self.clock.mono_ns();
         let new_id = || self.new_sst_id();
@@ -300,10 +320,12 @@ impl Core {
             .filter(|(_, slot)| slot.table.max_seq().0 <= barrier)
             .min_by_key(|(_, slot)| slot.table.min_seq())?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
-        let options = self.table_options(keyspace, LevelId(0));
-        let now_ms = self.clock.wall_ns() / 1_000_000;
+        // Newer than every run that there is; its order is given out when it is there.
+        let place = Place { level: LevelId(0), run: RunOrder(u64::MAX) };
+        let options = Self::table_options(keyspace, &version, place, slot.table.entries(), &[]);
+        let first_delete_ms = slot.first_delete_ms().unwrap_or_else(|| self.now_ms());
         Some(ActiveFlush {
-            job: FlushJob::new(&slot.table, self.snapshot_seqs(), &version, options, now_ms),
+            job: FlushJob::new(&slot.table, self.snapshot_seqs(), &version, options, first_delete_ms),
             keyspace: Arc::clone(keyspace),
             slot,
             id: self.new_job_id(),
@@ -330,7 +352,7 @@ impl Core {
                 edits.push(ManifestEdit::Version(keyspace.id, edit));
             }
             manifest.commit(&edits)?;
-            let tree = self.tree_of(&manifest.state().keyspaces[&keyspace.id].version);
+            let tree = self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version);
             keyspace.set_limits(&tree.version);
             keyspace.change_view(|view| View {
                 memtable: Arc::clone(&view.memtable),
@@ -438,9 +460,14 @@ impl Core {
             // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
-        for id in self.tables.purge_queue().take() {
+        for (id, bytes) in self.tables.purge_queue().take() {
             let _ = self.fs.remove_file(&sst_path(&self.dir, id), ctx);
+            self.tables.purge_queue().deleted(bytes);
             removed = true;
+        }
+        if removed && self.options.extra_space_bytes > 0 {
+            // A merge may have waited for the space.
+            self.wake_compactions();
         }
         removed
     }
@@ -461,7 +488,7 @@ impl Core {
                 Ok(None) => {
                     // What had failed need not be done any more.
                     self.health.set_trouble(Trouble::Compaction, None);
-                    return LaneStep::Idle;
+                    return self.compaction_idle();
                 }
                 Ok(Some(Chosen::Applied)) => Ok(()),
                 Ok(Some(Chosen::Merge(active))) => {
@@ -523,6 +550,12 @@ impl Core {
         active.stepped_ns += stepped_ns;
         self.counters.compaction_ns.add(stepped_ns);
         active.note_written();
+        let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
+        if reserved > 0 && written > reserved {
+            self.compaction.lock().distrust_percent += 25;
+            let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
         match step? {
             Step::Done(outcome) => Ok(Some(outcome)),
             Step::More(bytes) => {
@@ -551,12 +584,12 @@ impl Core {
         let turn = turn.chain(keyspaces.range(..=after));
         for (id, keyspace) in turn {
             let began_ns = self.clock.mono_ns();
-            let Some((plan, manual)) = self.plan_for(&mut compactions, keyspace)? else {
+            let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
                 continue;
             };
             compactions.last_served = *id;
             let decision = self.decide(keyspace, &plan);
-            let running = Arc::new(Running::new(*id, plan, decision, began_ns, manual));
+            let running = Arc::new(Running { reserved, ..Running::new(*id, plan, decision, began_ns, manual) });
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -577,11 +610,7 @@ impl Core {
     }
 
     /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
-    fn plan_for(
-        &self,
-        compactions: &mut Compactions,
-        keyspace: &Arc<KeyspaceCore>,
-    ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
+    fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Option<Next>> {
         keyspace.ask(|policy| self.plan_by(policy, compactions, keyspace))?
     }
 
@@ -591,18 +620,21 @@ impl Core {
         policy: &dyn CompactionPolicy,
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
-    ) -> Result<Option<(Plan, Option<Arc<Manual>>)>> {
-        let version = Arc::clone(&keyspace.view.load().tree.version);
+    ) -> Result<Option<Next>> {
         let running: Vec<Arc<Plan>> =
             compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.plan)).collect();
         let no_cursors = Vec::new();
         let cursors = compactions.cursors.get(&keyspace.id).unwrap_or(&no_cursors).clone();
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
-        let view = LsmView::new(&version, Sizes::from(&keyspace.options))
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let version = &tree.version;
+        let counters = policy.counts_reads().then(|| tree.reads());
+        let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
             .with_cursors(&cursors)
+            .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.clock.wall_ns() / 1_000_000);
+            .at(self.now_ms());
         let mut ended = Vec::new();
         let mut chosen = None;
         for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {
@@ -634,36 +666,60 @@ impl Core {
             compactions.manual.retain(|manual| !ended.iter().any(|done| Arc::ptr_eq(done, manual)));
             self.notify();
         }
-        if chosen.is_some() {
-            return Ok(chosen);
-        }
-        let seen = Seen {
-            version: Arc::clone(&version),
-            running: running.clone(),
-            oldest_snapshot,
-            steering: keyspace.steering.load_full(),
+        let overdue = |urgency| keyspace.deadline()?.plan(policy, &view, urgency);
+        let (plan, manual) = match chosen {
+            Some((plan, manual)) => (Some(plan), manual),
+            None => match overdue(Urgency::Urgent) {
+                Some(plan) => (Some(plan), None),
+                None => {
+                    let seen = Seen {
+                        version: Arc::clone(version),
+                        running: running.clone(),
+                        oldest_snapshot,
+                        steering: keyspace.steering.load_full(),
+                    };
+                    let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    (plan.or_else(|| overdue(Urgency::Due)), None)
+                }
+            },
         };
-        if compactions.refused.get(&keyspace.id) == Some(&seen) {
-            return Ok(None);
+        let Some(plan) = plan else { return Ok(None) };
+        let reserved = compactions.running.iter().map(|running| running.reserved).sum();
+        let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
+        let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
+        Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
+    }
+
+    /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
+    fn ask_policy(
+        &self,
+        policy: &dyn CompactionPolicy,
+        refused: &mut BTreeMap<KeyspaceId, Seen>,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        seen: Seen,
+    ) -> Option<Plan> {
+        if refused.get(&keyspace.id) == Some(&seen) {
+            return None;
         }
-        let planned = planner::next(policy, &view);
+        let planned = planner::next(policy, view);
         let broken = planned.as_ref().err();
         *keyspace.stuck.lock() = broken
             .filter(|_| seen.running.is_empty())
             .map(|broken| Error::invalid(format!("policy {}: {broken}", policy.name())));
         match planned {
             Ok(plan) => {
-                compactions.refused.remove(&keyspace.id);
-                Ok(plan.map(|plan| (plan, None)))
+                refused.remove(&keyspace.id);
+                plan
             }
             Err(LawBroken { law, what }) => {
-                compactions.refused.insert(keyspace.id, seen);
+                refused.insert(keyspace.id, seen);
                 self.counters.refused_plans.add(1);
                 let policy = policy.name().to_owned();
                 keyspace.untold.lock().push(Event::PlanRefused { keyspace: keyspace.id, policy, law, what });
                 // Who waits for room is told that none will come.
                 self.notify();
-                Ok(None)
+                None
             }
         }
     }
@@ -680,7 +736,7 @@ impl Core {
         }
         if plan.action != Action::Merge {
             let added = match plan.action {
-                Action::Move => plan.moved(self.clock.wall_ns() / 1_000_000),
+                Action::Move => plan.moved(self.now_ms()),
                 _ => Vec::new(),
             };
             let moved = to_u64(added.len());
@@ -700,7 +756,8 @@ impl Core {
         // The version is read after the plan was made; other jobs may have changed it meanwhile, but not what this one reads:
         // its inputs are busy, and records only ever sink below it.
         let version = Arc::clone(&keyspace.view.load().tree.version);
-        let options = self.table_options(keyspace, plan.output.level);
+        let entries = plan.files().map(|file| file.entries).sum();
+        let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
         let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
         let meter = IoMeter::new(Arc::clone(&self.clock));
         let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
@@ -813,7 +870,7 @@ impl Core {
         let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
-        keyspace.set_tree(self.tree_of(&manifest.state().keyspaces[&keyspace.id].version));
+        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
         drop(manifest);
         self.sample_runs(keyspace);
         for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
@@ -822,6 +879,13 @@ impl Core {
             }
         }
         Ok(())
+    }
+
+    /// Whether a running compaction has this file.
+    pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
+        let compactions = self.compaction.lock();
+        let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.any(|running| running.plan.files().any(|input| input.id == file))
     }
 
     /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
@@ -942,6 +1006,14 @@ impl Core {
     }
 }
 
+/// What is to be done next in a keyspace.
+struct Next {
+    plan: Plan,
+    /// Bytes that it may take for a time; 0 without a budget.
+    reserved: u64,
+    manual: Option<Arc<Manual>>,
+}
+
 /// What became of a plan.
 enum Chosen {
     Applied,
@@ -963,6 +1035,7 @@ impl Running {
             plan: Arc::new(plan),
             decision,
             began_ns,
+            reserved: 0,
             runs_of_l0: to_u64(runs_of_l0),
             progress: AtomicU64::new(0),
             manual,

@@ -118,6 +118,9 @@ impl Core {
             self.after_append(log, at, log_end, log_rolled);
             position = Some(at);
         }
+        if kind == Kind::Delete {
+            self.note_delete(active);
+        }
         *active_bytes += active.insert(key, Trailer::new(seq, kind), value);
         *last_seq = seq;
         self.visible.store(seq.0, Ordering::Release);
@@ -165,6 +168,9 @@ impl Core {
         let mut seq = first;
         for record in batch.records() {
             let active = memtables.get_mut(&record.keyspace).expect("checked above");
+            if record.kind == Kind::Delete {
+                self.note_delete(active);
+            }
             *active_bytes += active.insert(record.key, Trailer::new(seq, record.kind), record.value);
             *last_seq = seq;
             seq.0 += 1;
@@ -179,6 +185,14 @@ impl Core {
         match position {
             Some(position) if durability == Durability::Sync => self.sync_log(position),
             _ => Ok(()),
+        }
+    }
+
+    /// Notes a delete in a memtable: the first one starts the clock of `delete_by`.
+    #[inline]
+    fn note_delete(&self, active: &ActiveMemtable) {
+        if active.slot.note_delete(|| self.now_ms()) && active.keyspace.options.delete_by.is_some() {
+            self.wake(FLUSH_LANE);
         }
     }
 

@@ -26,6 +26,28 @@ impl RunFiles {
         RunFiles { fences: handles.iter().map(|handle| key::head(&handle.meta().largest)).collect(), handles }
     }
 
+    /// Whether these are its files.
+    pub(crate) fn holds(&self, files: &[Arc<FileMeta>]) -> bool {
+        self.handles.len() == files.len()
+            && self.handles.iter().zip(files).all(|(handle, file)| handle.meta().id == file.id)
+    }
+
+    /// Handles for `files`, which ascend by key: its own where it has them, those that `handle` gives otherwise. Costs a
+    /// comparison of keys only where a file has gone.
+    pub(crate) fn handles_for(
+        &self,
+        files: &[Arc<FileMeta>],
+        mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
+    ) -> Vec<Arc<TableHandle>> {
+        let mut own = self.handles.iter().peekable();
+        let mut find = |file: &Arc<FileMeta>| {
+            let stays = |own: &Arc<TableHandle>| own.meta().id == file.id;
+            while own.next_if(|own| !stays(own) && own.meta().smallest < file.smallest).is_some() {}
+            own.next_if(|own| stays(own)).cloned()
+        };
+        files.iter().map(|file| find(file).unwrap_or_else(|| handle(file))).collect()
+    }
+
     /// The file whose key range holds `key`, if there is one. `head` is the key's.
     #[inline]
     pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&TableHandle> {
@@ -119,6 +141,8 @@ impl<C: Cursor> Cursor for FileCursor<C> {
 pub(crate) struct RunTables {
     pub(crate) files: Arc<RunFiles>,
     pub(crate) ctx: IoCtx,
+    /// The wall time of the read, in milliseconds, if reads are counted.
+    pub(crate) counted_ms: Option<u64>,
 }
 
 impl FileCursors for RunTables {
@@ -135,6 +159,9 @@ impl FileCursors for RunTables {
 
     fn open(&self, file: usize) -> Result<Self::Cursor> {
         let handle = &self.files.handles[file];
+        if let Some(now_ms) = self.counted_ms {
+            handle.count_read(now_ms);
+        }
         let table = handle.table()?;
         let meta = Arc::clone(handle.meta());
         Ok(FileCursor { ingested: is_ingested(table.properties(), &meta), cursor: table.cursor_with(self.ctx), meta })

@@ -24,18 +24,18 @@ pub(crate) struct FlushJob {
 
 impl FlushJob {
     /// A flush of `memtable` into the tree `version`. `snapshots` are those held now: versions that none of them sees and a
-    /// newer one hides are not written.
+    /// newer one hides are not written. The memtable's first delete was written at wall time `oldest_tombstone_ms`.
     pub(crate) fn new(
         memtable: &Arc<Memtable>,
         snapshots: Vec<SeqNo>,
         version: &Version,
         options: TableOptions,
-        now_ms: u64,
+        oldest_tombstone_ms: u64,
     ) -> FlushJob {
         FlushJob {
             cursor: memtable.cursor(),
             survivor: Survivor::new(snapshots, OlderRuns::everything(version)),
-            outputs: Outputs::new(options, Some(now_ms)),
+            outputs: Outputs::new(options, Some(oldest_tombstone_ms)),
             started: false,
             consumed: 0,
         }

@@ -48,12 +48,16 @@ impl MergeJob {
             let handles = input.files.iter().map(&mut handle).collect();
             RunCursor::new(RunScans { handles, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
         });
+        let mut outputs = Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min());
+        if let Some(since_ms) = plan.stayed_since_ms() {
+            outputs = outputs.since(since_ms);
+        }
         MergeJob {
             sources: Some(sources.collect()),
             merge: None,
             survivor: Survivor::new(snapshots, OlderRuns::below(plan, version)),
             cut: OutputCut::new(plan.cut, plan.grandparents(version)),
-            outputs: Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min()),
+            outputs,
             input_bytes: plan.input_bytes(),
             input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
             consumed: 0,

@@ -22,11 +22,26 @@ pub(crate) struct Outputs {
     ids: Vec<SstId>,
     /// When the oldest tombstone among the inputs was flushed; of outputs with tombstones we know no better.
     oldest_tombstone_ms: Option<u64>,
+    /// When the data came to its level, if that was before this job.
+    entered_level_ms: Option<u64>,
 }
 
 impl Outputs {
     pub(crate) fn new(options: TableOptions, oldest_tombstone_ms: Option<u64>) -> Outputs {
-        Outputs { options, current: None, files: Vec::new(), finished_bytes: 0, ids: Vec::new(), oldest_tombstone_ms }
+        Outputs {
+            options,
+            current: None,
+            files: Vec::new(),
+            finished_bytes: 0,
+            ids: Vec::new(),
+            oldest_tombstone_ms,
+            entered_level_ms: None,
+        }
+    }
+
+    /// The same for data that came to its level at wall time `entered_level_ms`.
+    pub(crate) fn since(self, entered_level_ms: u64) -> Outputs {
+        Outputs { entered_level_ms: Some(entered_level_ms), ..self }
     }
 
     /// Bytes of the file being written, about.
@@ -80,7 +95,7 @@ impl Outputs {
             max_seq: summary.max_seq,
             created_ms: now_ms,
             oldest_tombstone_ms,
-            entered_level_ms: now_ms,
+            entered_level_ms: self.entered_level_ms.unwrap_or(now_ms),
         }));
         Ok(())
     }

@@ -4,9 +4,13 @@
 //! [`Options::validate`] lists every problem at once. The text of a keyspace's options is kept in the manifest, so that they
 //! can be read back from the store.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+
+pub(crate) mod age;
 
 /// Options of a store.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -30,6 +34,10 @@ pub struct Options {
     pub compaction_nice: u8,
     /// Bandwidth of flushes and merges together, in bytes a second. Default 0: unlimited.
     pub rate_limit_bytes_per_s: u64,
+    /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
+    /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
+    /// Iterators that are held open keep replaced files, which count. Default 0: no limit.
+    pub extra_space_bytes: u64,
     /// The log.
     pub log: LogOptions,
     /// Direct I/O.
@@ -127,6 +135,11 @@ pub struct KeyspaceOptions {
     /// Sorted runs in all levels together at which writers stop; 0 lets the layout decide (twice what it expects, luo19
     /// section 4.2). Default 0.
     pub max_runs: u32,
+    /// What is deleted is gone for good within this time, as "90s", "15m", "12h" or "30d": no tombstone is older, on an idle store
+    /// too, unless a snapshot still needs it ([`Keyspace::delete_stats`](crate::Keyspace::delete_stats) says which). The last
+    /// quarter of the time is for the work, so choose it longer than the store takes to merge all that it holds. Default: none.
+    #[serde(with = "age::optional", skip_serializing_if = "Option::is_none")]
+    pub delete_by: Option<Duration>,
 }
 
 impl Default for Options {
@@ -140,6 +153,7 @@ impl Default for Options {
             compaction_threads: 2,
             compaction_nice: 10,
             rate_limit_bytes_per_s: 0,
+            extra_space_bytes: 0,
             log: LogOptions::default(),
             direct: DirectOptions::default(),
             recovery: Recovery::Strict,
@@ -168,6 +182,7 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key: 10.0,
             compression: vec![Compression::None],
             max_runs: 0,
+            delete_by: None,
         }
     }
 }
@@ -195,6 +210,8 @@ impl KeyspaceOptions {
         check(self.size_ratio != 1 && self.size_ratio <= 1000, "size_ratio: 0 (the strategy's own) or from 2 to 1000");
         check(!self.compression.is_empty(), "compression: at least one entry, the last holds for all deeper levels");
         check(self.compression.len() <= 32, "compression: at most 32 entries");
+        let whole_seconds = |age: Duration| age.subsec_nanos() == 0 && age.as_secs() > 0;
+        check(self.delete_by.is_none_or(whole_seconds), "delete_by: whole seconds, at least one");
         #[cfg(not(feature = "zstd"))]
         check(!self.compression.contains(&Compression::Zstd), "compression: this build has no zstd (feature \"zstd\")");
     }
@@ -277,6 +294,7 @@ mod tests {
         let mut options = Options { cache_bytes: 7 << 20, ..Options::default() };
         options.keyspace.compression = vec![Compression::None, Compression::Lz4];
         options.keyspace.filter_bits_per_key = 7.5;
+        options.keyspace.delete_by = Some(Duration::from_secs(7200));
         assert_eq!(Options::from_text(&options.to_text()).unwrap(), options);
     }
 
@@ -284,6 +302,8 @@ mod tests {
     fn every_problem_is_listed_and_unknown_names_are_refused() {
         let text = Options::from_text("max_open_files = 1\n[keyspace]\nblock_bytes = 1\n").unwrap_err().to_string();
         assert!(text.contains("max_open_files") && text.contains("block_bytes"), "{text}");
+        let wrong = Options::from_text("[keyspace]\ndelete_by = \"soon\"\n").unwrap_err().to_string();
+        assert!(wrong.contains("line 2") && wrong.contains("\"soon\" is no time"), "{wrong}");
         assert!(Options::from_text("memtabel = 1\n").unwrap_err().to_string().contains("memtabel"));
     }
 }

@@ -122,3 +122,16 @@ impl Level {
         self.runs.iter().flat_map(|run| &run.files)
     }
 }
+
+/// What reads have done to a file since the store was opened. Lives beside the manifest: a reopened store begins at zero.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadCounters {
+    /// Wall time of the last read of its blocks, in milliseconds since 1970; 0 if there was none. A range read counts for the time
+    /// at which it began.
+    pub last_read_ms: u64,
+    /// Reads of its blocks: point lookups that its filter let through, and range reads that came to it.
+    pub reads: u64,
+    /// Point lookups that considered this file first, did not find the key and had to consider another one: wasted seeks, as
+    /// LevelDB charges them.
+    pub empty_reads: u64,
+}

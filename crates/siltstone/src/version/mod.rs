@@ -19,7 +19,7 @@ pub mod text;
 
 pub use edit::{Removed, VersionEdit};
 pub use manifest::{Manifest, ManifestOptions};
-pub use meta::{FileMeta, KeyspaceId, Level, LevelId, Run, RunOrder, SstId};
+pub use meta::{FileMeta, KeyspaceId, Level, LevelId, ReadCounters, Run, RunOrder, SstId};
 pub use state::{KeyspaceState, MAX_KEYSPACE_NAME_BYTES, ManifestEdit, StoreState};
 
 use std::collections::BTreeSet;

@@ -21,7 +21,7 @@ pub(super) const FORMAT: u32 = 1;
 
 const MAGIC: [u8; 8] = *b"SiltLog\n";
 const IDENTITY: usize = 60;
-const LINK: usize = 36;
+const LINK: usize = 44;
 const MARK: usize = 28;
 
 /// What a segment is.
@@ -43,6 +43,8 @@ pub(super) struct Link {
     pub(super) synced_to: u64,
     /// Whether a recovery made this link: the end before it was decided then, and is durable.
     pub(super) decided: bool,
+    /// The wall time at which the segment came into use, in milliseconds since 1970: none of its records is older.
+    pub(super) began_ms: u64,
 }
 
 /// What is known to be durable.
@@ -127,6 +129,7 @@ impl Link {
         bytes.extend_from_slice(&self.before.chain.to_le_bytes());
         // Bit 0 says that there is a link at all: the first one of a store is otherwise zeros.
         bytes.extend_from_slice(&(1 | u32::from(self.decided) << 1).to_le_bytes());
+        bytes.extend_from_slice(&self.began_ms.to_le_bytes());
         append_crc(&mut bytes, seed);
         bytes
     }
@@ -135,7 +138,7 @@ impl Link {
         part(&page[LINK_AT..LINK_AT + LINK], seed, |taker| {
             let (segment, len, synced_to) = (SegmentId(taker.u64()?), taker.u64()?, taker.u64()?);
             let before = Tail { segment, len, chain: taker.u32()? };
-            Some(Link { before, synced_to, decided: taker.u32()? & 2 != 0 })
+            Some(Link { before, synced_to, decided: taker.u32()? & 2 != 0, began_ms: taker.u64()? })
         })
     }
 }

@@ -89,6 +89,7 @@ pub struct RecordIter<'a> {
     rest: Taker<'a>,
     left: u32,
     end: LogPos,
+    began_ms: u64,
 }
 
 /// Why a body is refused.
@@ -116,11 +117,15 @@ impl<'a> RecordIter<'a> {
             return Err("bytes after the last record of a batch");
         }
         let end = LogPos { segment: SegmentId(0), offset: 0 };
-        Ok(RecordIter { rest, left: count, end })
+        Ok(RecordIter { rest, left: count, end, began_ms: 0 })
     }
 
     /// The first sequence number and the records of a frame's body.
-    pub(super) fn of_body(body: &'a [u8], end: LogPos) -> std::result::Result<(SeqNo, RecordIter<'a>), BadBody> {
+    pub(super) fn of_body(
+        body: &'a [u8],
+        end: LogPos,
+        began_ms: u64,
+    ) -> std::result::Result<(SeqNo, RecordIter<'a>), BadBody> {
         let mut rest = Taker::new(body);
         let header = rest.u64().ok_or(BadBody::Malformed("a record without a header"))?;
         let first = SeqNo(header >> 8);
@@ -133,7 +138,7 @@ impl<'a> RecordIter<'a> {
             return Err(BadBody::Malformed("a batch with an impossible count"));
         }
         let records = RecordIter::of_payload(count, rest.rest()).map_err(BadBody::Malformed)?;
-        Ok((first, RecordIter { end, ..records }))
+        Ok((first, RecordIter { end, began_ms, ..records }))
     }
 
     /// How many records are left.
@@ -145,6 +150,12 @@ impl<'a> RecordIter<'a> {
     /// are in an SST.
     pub fn end(&self) -> LogPos {
         self.end
+    }
+
+    /// The wall time, in milliseconds since 1970, before which none of the records was written; 0 for a payload that is not from a
+    /// log.
+    pub fn began_ms(&self) -> u64 {
+        self.began_ms
     }
 }
 

@@ -301,6 +301,10 @@ impl Reader<'_> {
         if *limit < FIRST_RECORD || *limit > segment.bytes {
             return self.end(Err(damage(to_u64(super::header::LINK_AT), "records end outside the file")));
         }
+        let began_ms = match header.link {
+            Part::Valid(link) => link.began_ms,
+            Part::Absent | Part::Damaged => 0,
+        };
         let file = Arc::clone(&header.file);
         let mut frames = FrameReader::new(file, &segment.path, FIRST_RECORD, *limit, header.seed, self.ctx);
         let stopped = loop {
@@ -310,7 +314,7 @@ impl Reader<'_> {
                 Frame::Body(body) => {
                     let end =
                         LogPos { segment: segment.id, offset: at + to_u64(crate::frame::FRAME_HEADER + body.len()) };
-                    let (first, records) = match RecordIter::of_body(body, end) {
+                    let (first, records) = match RecordIter::of_body(body, end, began_ms) {
                         Ok((first, _)) if first.0 < next_seq => {
                             break Some((at, "sequence numbers that go back", true));
                         }

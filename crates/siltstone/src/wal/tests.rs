@@ -72,7 +72,7 @@ pub(super) fn new_fs(seed: u64) -> SimFs {
 }
 
 pub(super) fn config(fs: &SimFs, nonce: u64) -> LogConfig {
-    LogConfig { fs: Arc::new(fs.clone()), dir: dir(), store_id: STORE, nonce, segment_bytes: 8192 }
+    LogConfig { fs: Arc::new(fs.clone()), dir: dir(), store_id: STORE, nonce, segment_bytes: 8192, clock: fs.clock() }
 }
 
 /// What replay hands out.

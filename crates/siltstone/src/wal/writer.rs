@@ -10,7 +10,7 @@ use super::shared::{Fresh, Live};
 use super::{CTX, LogPos, LogShared, ReplaySummary, Tail};
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{FRAME_HEADER, MAX_BODY, seal};
-use crate::io::{CreateOptions, Fs, LogMemory, OpenOptions};
+use crate::io::{Clock, CreateOptions, Fs, LogMemory, OpenOptions};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
@@ -30,6 +30,8 @@ pub struct LogConfig {
     pub nonce: u64,
     /// Size of a segment in bytes.
     pub segment_bytes: u64,
+    /// For the times at which segments come into use.
+    pub clock: Arc<dyn Clock>,
 }
 
 /// The one writer of the log. Lives under the store's write lock.
@@ -170,14 +172,15 @@ impl LogWriter {
 
     /// Leaves the current segment, if there is one, and says how the next one links to it.
     fn end_segment(&mut self) -> Link {
+        let began_ms = self.shared.config.clock.wall_ns() / 1_000_000;
         match self.current.take() {
             Some(Current { memory, live, offset, chain, .. }) => {
                 self.shared.retire(memory);
                 self.tail = Tail { segment: live.id, len: offset, chain };
-                Link { before: self.tail, synced_to: live.synced_to.load(Ordering::Relaxed), decided: false }
+                Link { before: self.tail, synced_to: live.synced_to.load(Ordering::Relaxed), decided: false, began_ms }
             }
             // The first segment of a session: everything before it was synced when the log was opened.
-            None => Link { before: self.tail, synced_to: self.tail.len, decided: true },
+            None => Link { before: self.tail, synced_to: self.tail.len, decided: true, began_ms },
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use siltstone::io::Rng;
+use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::options::{Compression, MemtableKind};
 use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
@@ -319,4 +320,89 @@ fn many_threads_write_read_and_sync_while_merges_run() {
     assert!(listener.flushes.load(Ordering::Relaxed) > 10 && listener.compactions.load(Ordering::Relaxed) > 3);
     assert_eq!(db.stats().puts, 12_000);
     assert!(db.verify().unwrap().damage.is_empty());
+}
+
+/// `coldest` goes by the reads that happened: of the files of a full L1, the one whose keys nobody asked for goes down.
+#[test]
+fn the_file_that_nobody_reads_goes_down() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 1 << 20;
+    options.keyspace.file_bytes = 4 << 10;
+    options.keyspace.level1_bytes = 32 << 10;
+    options.keyspace.strategy = r#"
+        name = "coldest"
+        layout = { kind = "one-leveling", l0_runs = 2 }
+        reuse = "never"
+        [[rule]]
+        levels = [0]
+        trigger = { kind = "sorted-runs" }
+        granularity = { kind = "sorted-runs" }
+        [[rule]]
+        levels = "leveled"
+        trigger = { kind = "level-saturation" }
+        granularity = { kind = "file" }
+        movement = ["coldest"]
+    "#
+    .to_owned();
+    let db = Db::open(folder.path(), options).unwrap();
+    let keyspace = db.default_keyspace();
+    let load = |keys: std::ops::Range<u64>| {
+        for n in keys {
+            keyspace.put(key(n), [7; 90]).unwrap();
+        }
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+    };
+    load(0..125);
+    load(125..250);
+    let level1 = keyspace.tree().levels[1].runs[0].files.clone();
+    assert!(level1.len() > 4 && keyspace.tree().levels.len() == 2, "{:?}", keyspace.tree());
+    let cold = &level1[3];
+    for n in 0..250 {
+        let key = key(n);
+        if key.as_bytes() < &cold.smallest[..] || key.as_bytes() > &cold.largest[..] {
+            assert!(keyspace.get(&key).unwrap().is_some());
+        }
+    }
+    load(250..280);
+    load(280..310);
+    let went = &keyspace.tree().levels[2].runs[0].files[0];
+    assert_eq!((&went.smallest, &went.largest), (&cold.smallest, &cold.largest));
+}
+
+/// A store on which nobody works wakes when a rule's time has come.
+#[test]
+fn an_idle_store_keeps_the_times_of_its_strategy() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let executor = SimExecutor::new(&clock, 1);
+    let env = Env { fs: Arc::new(fs), clock, executor: Arc::new(executor.clone()), ..Env::default() };
+    let mut options = Options::default();
+    options.keyspace.strategy = r#"
+        name = "stale"
+        layout = { kind = "one-leveling", l0_runs = 2 }
+        [[rule]]
+        levels = [0]
+        trigger = { kind = "sorted-runs" }
+        granularity = { kind = "sorted-runs" }
+        [[rule]]
+        trigger = { kind = "file-staleness", age = "1h" }
+        granularity = { kind = "file" }
+        movement = ["oldest"]
+    "#
+    .to_owned();
+    let db = Db::open_with("/stale", options, env).unwrap();
+    let keyspace = db.default_keyspace();
+    for _ in 0..2 {
+        keyspace.put("key", "value").unwrap();
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+    }
+    let runs = || keyspace.tree().levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>();
+    assert_eq!(runs(), [1, 1]);
+    executor.run_for(3_590 * 1_000_000_000);
+    assert_eq!(runs(), [1, 1], "ten seconds early");
+    executor.run_for(20 * 1_000_000_000);
+    assert_eq!(runs(), [0, 1]);
 }

@@ -5,6 +5,7 @@
 mod compaction;
 mod db;
 mod explain;
+mod filters;
 mod golden;
 mod policies;
 mod switch;

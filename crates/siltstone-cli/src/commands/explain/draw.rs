@@ -143,6 +143,7 @@ fn by(reason: &Reason) -> String {
     match reason {
         Reason::Rule(n) => format!("rule {n}"),
         Reason::Layout => "layout".to_owned(),
+        Reason::Deadline => "delete_by".to_owned(),
         Reason::Manual => "a user".to_owned(),
         Reason::Policy(why) => why.clone(),
     }

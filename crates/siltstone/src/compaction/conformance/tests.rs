@@ -1,11 +1,16 @@
 use super::*;
+use crate::compaction::layout::Layout;
 use crate::compaction::{Strategy, strategies};
 
 #[test]
 fn every_preset_conforms() {
     for preset in strategies() {
-        let report = run(&Strategy::named(preset.name).unwrap(), 1, 150).unwrap_or_else(|error| panic!("{error}"));
-        assert!(report.merges > 500 && report.moves > 50 && report.concurrent > 20, "{}: {report:?}", preset.name);
+        let strategy = Strategy::named(preset.name).unwrap();
+        let report = run(&strategy, 1, 150).unwrap_or_else(|error| panic!("{error}"));
+        let whole_runs = matches!(strategy.layout, Layout::Runs { .. });
+        // Neighbours in age that overlap cannot be merged by two jobs at once, and only manual compactions move.
+        let varied = whole_runs || (report.moves > 50 && report.concurrent > 20);
+        assert!(report.merges > 500 && varied, "{}: {report:?}", preset.name);
     }
 }
 
@@ -77,6 +82,58 @@ levels = "leveled"
 trigger = { kind = "level-saturation", files = 8 }
 granularity = { kind = "file" }
 movement = ["round-robin"]
+"#,
+    r#"
+name = "major"
+layout = { kind = "runs", grouping = { kind = "time-order" } }
+[[rule]]
+trigger = { kind = "periodic", age = "900s", jitter_percent = 20 }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs", pick = { kind = "similar-size", stop = "similar", max_runs = 5 } }
+"#,
+    r#"
+name = "small windows"
+layout = { kind = "runs", grouping = { kind = "time-windows", window = "20s" } }
+priority = "deepest-first"
+[[rule]]
+trigger = { kind = "sorted-runs", runs = 2 }
+granularity = { kind = "sorted-runs", pick = { kind = "time-window", min_bytes = 100 } }
+"#,
+    r#"
+name = "small buckets"
+layout = { kind = "runs", grouping = { kind = "size-buckets", min_bytes = 100 }, expected_runs = 6 }
+[[rule]]
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs", pick = { kind = "smallest", max_runs = 4 } }
+[[rule]]
+trigger = { kind = "tombstone-density", share = 0.1 }
+granularity = { kind = "file" }
+movement = ["tombstone-density"]
+[[rule]]
+trigger = { kind = "tier-amplification", percent = 30 }
+granularity = { kind = "sorted-runs" }
+"#,
+    r#"
+name = "leveled by density"
+layout = { kind = "runs", grouping = { kind = "density", w = [2, 0, -8] } }
+priority = "shallowest-first"
+[[rule]]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+"#,
+    r#"
+name = "exploring in levels"
+layout = { kind = "hybrid", runs = [6, 4, 1] }
+[[rule]]
+levels = [0]
+trigger = { kind = "sorted-runs", runs = 4 }
+granularity = { kind = "sorted-runs", pick = "exploring" }
+[[rule]]
+levels = "tiered"
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
 "#,
 ];
 

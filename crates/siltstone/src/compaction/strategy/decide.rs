@@ -9,13 +9,17 @@ use std::sync::Arc;
 
 use super::super::CompactionPolicy;
 use super::super::appraisal::Appraisal;
+use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
-use super::super::movement::{Movement, scores};
+use super::super::movement::{self, Choice, Movement};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
+use super::super::runs::Relief;
+use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
+use super::whole_runs::{self, Runs, Target};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
 use crate::num::{to_f64, to_u64, to_usize};
 use crate::version::{FileMeta, LevelId, Run, SstId};
@@ -27,6 +31,8 @@ struct Firing<'a> {
     /// The rule with its position from 0; none for the layout.
     rule: Option<(usize, &'a Rule)>,
     level: LevelId,
+    /// What it fires on, if that is not a level.
+    target: Option<Target>,
     measure: Measure,
     /// How urgent it is.
     score: f64,
@@ -64,15 +70,21 @@ impl CompactionPolicy for Strategy {
 
     fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
         let shape = self.shape(view);
+        let runs = Runs::of(&shape);
         let mut held: BTreeSet<SstId> = BTreeSet::new();
-        for firing in self.firings(&shape) {
-            match self.attempt(&shape, &firing, &held) {
+        for firing in self.firings(&shape, runs.as_ref()) {
+            match self.attempt(&shape, runs.as_ref(), &firing, &held) {
                 Attempt::Plan(plan) => return Some(*plan),
-                Attempt::Blocked(files) => held.extend(files),
+                Attempt::Blocked(files) => {
+                    if let Some(plan) = self.instead_within_l0(&shape, &firing, &held) {
+                        return Some(plan);
+                    }
+                    held.extend(files);
+                }
                 Attempt::Nothing => {}
             }
         }
-        None
+        self.relieve(&shape, &runs?, &held)
     }
 
     fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
@@ -82,11 +94,49 @@ impl CompactionPolicy for Strategy {
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
         let shape = self.shape(view);
         let limit = shape.run_limit(level);
-        let own = self.rules.iter().find_map(|rule| match rule.trigger {
-            Trigger::SortedRuns { runs } if limit > 1 && applies(rule, &shape, level) => runs,
+        let own = self.rules.iter().filter_map(|rule| match rule.trigger {
+            Trigger::SortedRuns { runs } if limit > 1 && applies(rule, &shape, level) => Some(runs.unwrap_or(limit)),
             _ => None,
         });
-        own.unwrap_or(limit)
+        own.min().unwrap_or(limit)
+    }
+
+    fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
+        let shape = self.shape(view);
+        if let Some(expected) = self.expected(&shape) {
+            return expected;
+        }
+        // The levels between L0 and the base hold nothing.
+        let base = shape.targets.base;
+        let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
+        levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
+    }
+
+    fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
+        let timed = |rule: &&Rule| rule.trigger.is_timed();
+        let shape = self.shape(view);
+        if let Some(runs) = Runs::of(&shape) {
+            return runs.next_time_ms(self, view);
+        }
+        if !self.rules.iter().any(|rule| timed(&rule)) {
+            return None;
+        }
+        let times = self.rules.iter().filter(timed).flat_map(|rule| {
+            let levels = view.levels().filter(|level| applies(rule, &shape, *level));
+            levels.filter_map(|level| rule.trigger.next_time_ms(&shape, level)).collect::<Vec<_>>()
+        });
+        times.min()
+    }
+
+    fn counts_reads(&self) -> bool {
+        let asks = |rule: &Rule| {
+            rule.movement.contains(&Movement::Coldest) || matches!(rule.trigger, Trigger::ReadAmplification { .. })
+        };
+        self.rules.iter().any(asks)
+    }
+
+    fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
+        self.filter_bits.bits(&self.shape(view), new)
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
@@ -111,14 +161,25 @@ fn applies(rule: &Rule, shape: &Shape<'_>, level: LevelId) -> bool {
 impl Strategy {
     fn shape<'a>(&'a self, view: &'a LsmView<'a>) -> Shape<'a> {
         let ratio = if view.sizes.size_ratio == 0 { self.size_ratio } else { view.sizes.size_ratio };
-        Shape { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables }
+        let basis = Basis { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables };
+        Shape { view, layout: &self.layout, ratio: basis.ratio, targets: self.level_targets.targets(&basis) }
     }
 
     /// Everything that fires, the most important first.
-    fn firings<'a>(&'a self, shape: &Shape<'_>) -> Vec<Firing<'a>> {
+    fn firings<'a>(&'a self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Firing<'a>> {
         let view = shape.view;
         let mut firings = Vec::new();
         for (n, rule) in self.rules.iter().enumerate() {
+            if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
+                firings.extend(runs.firing(shape, rule).into_iter().map(|(number, target, measure)| Firing {
+                    rule: Some((n, rule)),
+                    level: LevelId(number),
+                    target: Some(target),
+                    measure,
+                    score: measure.score(),
+                }));
+                continue;
+            }
             let levels = view.levels().filter(|level| applies(rule, shape, *level));
             let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
             for level in levels.filter(|level| level.0 + 1 < MAX_LEVELS) {
@@ -126,8 +187,9 @@ impl Strategy {
                 firings.extend(measure.map(|measure| Firing {
                     rule: Some((n, rule)),
                     level,
+                    target: None,
                     measure,
-                    score: measure.score(),
+                    score: rule.trigger.urgency(shape, level, measure),
                 }));
             }
         }
@@ -136,45 +198,70 @@ impl Strategy {
             if runs > 1 {
                 // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
                 let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
-                firings.push(Firing { rule: None, level, measure, score: measure.value - 1.0 });
+                let score = measure.value - 1.0;
+                firings.push(Firing { rule: None, level, target: None, measure, score });
             }
         }
         let score = |a: &Firing<'_>, b: &Firing<'_>| b.score.total_cmp(&a.score);
         let rule = |a: &Firing<'_>, b: &Firing<'_>| a.position().cmp(&b.position());
         let level = |a: &Firing<'_>, b: &Firing<'_>| a.level.cmp(&b.level);
+        let firing: BTreeSet<LevelId> = firings.iter().map(|firing| firing.level).collect();
+        let crowded = |a: &Firing<'_>| firing.contains(&shape.next_level(a.level));
         firings.sort_by(|a, b| match self.priority {
             Priority::HighestScore => score(a, b).then(rule(a, b)).then(level(a, b)),
             Priority::RuleOrder => rule(a, b).then(score(a, b)).then(level(a, b)),
             Priority::ShallowestFirst => level(a, b).then(rule(a, b)),
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
+            Priority::RoomBelow => crowded(a).cmp(&crowded(b)).then(level(a, b)).then(rule(a, b)),
         });
+        if runs.is_some() && self.priority != Priority::RuleOrder {
+            // A level does not compare with a group: single files come when no group has anything.
+            firings.sort_by_key(|firing| firing.target.is_none());
+        }
         firings
     }
 
-    fn attempt(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Attempt {
+    /// More runs than expected and no rule that knows what to do: see [`Layout::Runs`](super::super::layout::Layout::Runs).
+    fn relieve(&self, shape: &Shape<'_>, runs: &Runs<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+        let (excess, measure) = runs.excess(self, shape)?;
+        let (draft, action) = match runs.relief(shape.view, excess)? {
+            Relief::Join(draft) => (draft, Action::Move),
+            Relief::Merge(draft) => (draft, Action::Merge),
+        };
+        let firing = Firing { rule: None, level: LevelId(0), target: None, measure, score: measure.score() };
+        let plan = Plan { action, ..self.finish(shape, &firing, draft) };
+        is_free(shape.view, &plan, held).then_some(plan)
+    }
+
+    fn attempt(
+        &self,
+        shape: &Shape<'_>,
+        runs: Option<&Runs<'_>>,
+        firing: &Firing<'_>,
+        held: &BTreeSet<SstId>,
+    ) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let Some((_, rule)) = firing.rule else {
             return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
         };
+        if let (Some(runs), Some(target), Granularity::SortedRuns { pick }) = (runs, &firing.target, &rule.granularity)
+        {
+            let draft = runs.draft(shape, target, pick, &rule.trigger);
+            return self.one_draft(shape, firing, held, draft);
+        }
         let draft = match &rule.granularity {
             Granularity::File {} | Granularity::Files { .. } => {
                 return self.best_file(shape, firing, rule, held);
             }
             _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
             Granularity::Level {} => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), true))
+                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
             }
-            Granularity::SortedRuns { pick: RunPick::All, .. } => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), level.parent(), false))
+            Granularity::SortedRuns { pick: RunPick::All {} } => {
+                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
-            Granularity::SortedRuns { pick: RunPick::SimilarSize, percent, min_runs } => {
-                let min_runs = min_runs.map_or(2, |n| to_usize(n.into()));
-                let due = firing.measure.threshold;
-                let excess =
-                    (1..view.level(level).runs.len()).find(|n| firing.measure.value - to_f64(to_u64(*n)) < due);
-                granularity::similar_runs(view, level, percent.unwrap_or(1), min_runs, excess.unwrap_or(1))
-            }
+            Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
         };
         self.one_draft(shape, firing, held, draft)
     }
@@ -214,22 +301,46 @@ impl Strategy {
         }
     }
 
+    /// A merge within L0, if the strategy has them, when a running job is in the way of what `firing` wanted of L0.
+    fn instead_within_l0(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+        let intra = self.intra_l0.as_ref()?;
+        let view = shape.view;
+        let due = shape.run_limit(LevelId(0)).saturating_add(intra.extra_runs);
+        let runs = view.level(LevelId(0)).runs.len();
+        if firing.level.0 > 0 || firing.rule.is_none() || to_u64(runs) < u64::from(due) {
+            return None;
+        }
+        let max_bytes = match self.cut(view).grandparent_bytes {
+            0 => u64::MAX,
+            bytes => bytes,
+        };
+        let draft = granularity::within_l0(view, to_usize(intra.min_runs.into()), max_bytes)?;
+        let mut plan = self.finish(shape, firing, draft);
+        plan.record.trigger = "blocked below L0, sorted-runs".to_owned();
+        (plan.record.value, plan.record.threshold) = (to_f64(to_u64(runs)), f64::from(due));
+        is_free(view, &plan, held).then_some(plan)
+    }
+
     /// The best file, by the rule's movement, from which a legal plan can be made.
     fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &BTreeSet<SstId>) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let picks = candidates(shape, rule, level);
         let files: Vec<&FileMeta> = picks.iter().map(|pick| &*pick.run.files[pick.at]).collect();
+        let choice = Choice { shape, level, seed: self.seed, window_bytes: self.window_bytes(view, rule) };
         let scores: Vec<Vec<f64>> =
-            rule.movement.iter().map(|movement| scores(*movement, view, level, &files)).collect();
-        let ranked = rank(&scores, files.len(), self.tie_break);
+            rule.movement.iter().map(|movement| movement::scores(*movement, &choice, &files)).collect();
+        let ranked = self.rank(rule, &choice, &scores, &files);
         let mut blocked: Option<Vec<SstId>> = None;
         for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
             let pick = picks[*best];
-            let taken = granularity::neighbours(pick, &rule.granularity);
+            let taken = match rule.movement.contains(&Movement::MaxRatioWindow) {
+                true => movement::window::files(&choice, pick.run, pick.at),
+                false => granularity::neighbours(pick, &rule.granularity),
+            };
             let own = Place { level, run: pick.run.order };
-            let in_place = matches!(rule.trigger, Trigger::TombstoneDensity { .. })
-                && rewrites_in_place(shape, own, &pick.run.files[pick.at]);
+            let in_place =
+                rule.trigger.wants_tombstones_gone() && rewrites_in_place(shape, own, &pick.run.files[pick.at]);
             let draft = if in_place {
                 let file = Arc::clone(&pick.run.files[pick.at]);
                 Draft { inputs: vec![PlanInput { level, run: own.run, files: vec![file] }], output: own }
@@ -252,6 +363,46 @@ impl Strategy {
             return Attempt::Plan(Box::new(plan));
         }
         blocked.map_or(Attempt::Nothing, Attempt::Blocked)
+    }
+
+    /// The bytes that a window of files may come to.
+    fn window_bytes(&self, view: &LsmView<'_>, rule: &Rule) -> u64 {
+        match rule.granularity {
+            Granularity::Files { window_files: Some(files), .. } => view.sizes.file_bytes.saturating_mul(files.into()),
+            _ => 0,
+        }
+    }
+
+    /// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order. `scores` are those of the rule's movement.
+    fn rank(&self, rule: &Rule, choice: &Choice<'_>, scores: &[Vec<f64>], files: &[&FileMeta]) -> Vec<usize> {
+        let finer: Vec<_> =
+            rule.movement.iter().map(|movement| movement::finer_scores(*movement, choice, files)).collect();
+        let mut columns: Vec<&[f64]> = Vec::new();
+        for (scores, finer) in scores.iter().zip(&finer) {
+            columns.push(scores);
+            columns.extend(finer.as_deref());
+        }
+        let last = match self.tie_break {
+            TieBreak::LeftMost | TieBreak::RightMost => Vec::new(),
+            TieBreak::Seeded => movement::dice(self.seed, files),
+            TieBreak::LargestSuccessor => {
+                files.iter().map(|file| -movement::refined::successor_ratio(choice, file)).collect()
+            }
+        };
+        if !last.is_empty() {
+            columns.push(&last);
+        }
+        let compare = |a: &usize, b: &usize| {
+            let by_score = columns.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
+            by_score.unwrap_or_else(|| if self.tie_break == TieBreak::RightMost { b.cmp(a) } else { a.cmp(b) })
+        };
+        let len = files.len();
+        let mut ranked: Vec<usize> = (0..len).collect();
+        if len > MAX_TRIED {
+            ranked.select_nth_unstable_by(MAX_TRIED, compare);
+        }
+        ranked[..len.min(MAX_TRIED)].sort_by(compare);
+        ranked
     }
 }
 
@@ -277,23 +428,6 @@ fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a
         picks.sort_by(|a, b| file(a).smallest.cmp(&file(b).smallest).then(file(a).id.cmp(&file(b).id)));
     }
     picks
-}
-
-/// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order.
-fn rank(scores: &[Vec<f64>], len: usize, tie_break: TieBreak) -> Vec<usize> {
-    let compare = |a: &usize, b: &usize| {
-        let by_score = scores.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
-        by_score.unwrap_or_else(|| match tie_break {
-            TieBreak::LeftMost => a.cmp(b),
-            TieBreak::RightMost => b.cmp(a),
-        })
-    };
-    let mut ranked: Vec<usize> = (0..len).collect();
-    if len > MAX_TRIED {
-        ranked.select_nth_unstable_by(MAX_TRIED, compare);
-    }
-    ranked[..len.min(MAX_TRIED)].sort_by(compare);
-    ranked
 }
 
 /// The record's candidates: the chosen first, then the best of the others.

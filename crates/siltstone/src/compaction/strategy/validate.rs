@@ -1,10 +1,13 @@
 //! What TOML cannot express: combinations that make no sense, and layouts that no rule keeps in shape.
 
+use super::super::filters::{FilterBits, MAX_BITS};
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
+use super::super::movement::Movement;
+use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
-use super::{Levels, Rule, Strategy};
+use super::{Levels, Rule, Strategy, TieBreak, whole_runs};
 
 impl Strategy {
     /// What TOML cannot express. The rule concerned, counted from 0, and the problem.
@@ -26,10 +29,20 @@ impl Strategy {
                     "layout: runs: at least one entry, each at least 1",
                 )?;
             }
+            Layout::Runs { grouping, expected_runs } => {
+                check(expected_runs.is_none_or(|n| n >= 2), None, "layout: expected_runs: at least 2")?;
+                whole_runs::validate_grouping(grouping).map_err(|what| (None, format!("layout: grouping: {what}")))?;
+            }
             Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
+        self.validate_beside()?;
         for (n, rule) in self.rules.iter().enumerate() {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
+            whole_runs::validate_rule(&self.layout, rule).map_err(|what| (Some(n), what))?;
+        }
+        if matches!(self.layout, Layout::Runs { .. }) {
+            // What it expects limits the runs of the tree.
+            return Ok(());
         }
         // Without it, runs would gather until writers stop for good.
         let limits = |level| {
@@ -45,6 +58,52 @@ impl Strategy {
         }
     }
 
+    /// What stands beside the primitives.
+    fn validate_beside(&self) -> std::result::Result<(), (Option<usize>, String)> {
+        let refuse = |what: &str| Err((None, what.to_owned()));
+        match &self.level_targets {
+            LevelTargets::Dynamic { levels } if !(2..=MAX_LEVELS).contains(levels) => {
+                return refuse("level_targets: levels: from 2 to 32");
+            }
+            LevelTargets::Dynamic { .. }
+                if !matches!(self.layout, Layout::Leveling {} | Layout::OneLeveling { .. }) =>
+            {
+                return refuse("level_targets: dynamic takes layout leveling or one-leveling");
+            }
+            LevelTargets::DoublyExponential { exponent } if !(1.0..=2.0).contains(exponent) => {
+                return refuse("level_targets: exponent: from 1 to 2");
+            }
+            LevelTargets::Table { memtables }
+                if memtables.is_empty() || !memtables.iter().all(|n| *n > 0.0 && n.is_finite()) =>
+            {
+                return refuse("level_targets: memtables: at least one entry, each above 0");
+            }
+            LevelTargets::Table { .. } if self.level1_memtables.is_some() => {
+                return refuse("level_targets: the table holds L1 already; level1_memtables goes with the other kinds");
+            }
+            _ => {}
+        }
+        if let FilterBits::PerLevel { bits } = &self.filter_bits
+            && (bits.is_empty() || !bits.iter().all(|n| (0.0..=MAX_BITS).contains(n)))
+        {
+            return refuse("filter_bits: bits: at least one entry, each from 0 to 64");
+        }
+        let throws_dice = self.tie_break == TieBreak::Seeded
+            || self.rules.iter().any(|rule| rule.movement.contains(&Movement::Random));
+        if self.seed != 0 && !throws_dice {
+            return refuse("seed: belongs to movement random and tie_break seeded");
+        }
+        if let Some(intra) = &self.intra_l0 {
+            if intra.min_runs < 2 {
+                return refuse("intra_l0: min_runs: at least 2");
+            }
+            if !self.may_be_tiered(0) {
+                return refuse("intra_l0: this layout limits L0 to one run, which is merged there anyway");
+            }
+        }
+        Ok(())
+    }
+
     fn validate_rule(&self, rule: &Rule) -> std::result::Result<(), String> {
         let picks_files = rule.granularity.picks_files();
         let problem = match &rule.trigger {
@@ -54,16 +113,17 @@ impl Strategy {
                 Some("level-saturation: full_at and files are above 0")
             }
             Trigger::SortedRuns { runs: Some(0 | 1) } => Some("sorted-runs: runs is at least 2"),
-            Trigger::SpaceAmplification { percent: 0 } => Some("space-amplification: percent is above 0"),
-            Trigger::SpaceAmplification { .. } if rule.granularity != whole_runs() || rule.levels != Levels::All => {
-                Some(
-                    "space-amplification looks at the whole tree: it takes levels = \"all\" and granularity = { kind = \"sorted-runs\" }",
-                )
-            }
-            Trigger::TombstoneDensity { share } if !(*share > 0.0 && *share <= 1.0) => {
+            Trigger::SpaceAmplification { percent: 0, .. } => Some("space-amplification: percent is above 0"),
+            Trigger::SpaceAmplification { .. } if rule.granularity != all_runs() || rule.levels != Levels::All => Some(
+                "space-amplification looks at the whole tree: it takes levels = \"all\" and granularity = { kind = \"sorted-runs\" }",
+            ),
+            Trigger::TombstoneDensity { share, .. } if !(*share > 0.0 && *share <= 1.0) => {
                 Some("tombstone-density: share is above 0 and at most 1")
             }
-            Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. } if !picks_files => {
+            Trigger::ReadAmplification { bytes_per_read, min_reads } if *bytes_per_read == 0 || *min_reads == 0 => {
+                Some("read-amplification: bytes_per_read and min_reads are at least 1")
+            }
+            trigger if trigger.wants_files() && !picks_files => {
                 Some("this trigger is about single files: it takes granularity file or files")
             }
             _ => None,
@@ -78,26 +138,37 @@ impl Strategy {
                     false => "a movement chooses among files; granularity level and sorted-runs take none".to_owned(),
                 });
             }
-            Granularity::Files { count: None, bytes: None } | Granularity::Files { count: Some(0), .. } => {
-                return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
+            Granularity::Files { count, bytes, window_files: Some(files) } => {
+                let alone = count.is_none() && bytes.is_none();
+                if !alone || *files < 2 || rule.movement != [Movement::MaxRatioWindow] {
+                    return Err("granularity files: window_files (at least 2) goes with movement = [\"max-ratio-window\"] alone, \
+                         without count and bytes"
+                        .to_owned());
+                }
             }
-            Granularity::SortedRuns { pick: RunPick::All, percent, min_runs }
-                if percent.is_some() || min_runs.is_some() =>
-            {
+            _ if rule.movement.contains(&Movement::MaxRatioWindow) => {
                 return Err(
-                    "granularity sorted-runs: percent and min_runs belong to pick = \"similar-size\"".to_owned()
+                    "movement max-ratio-window takes granularity = { kind = \"files\", window_files = 16 }".to_owned()
                 );
             }
-            Granularity::SortedRuns { pick: RunPick::SimilarSize, .. }
-                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) =>
-            {
-                return Err("pick = \"similar-size\" takes trigger sorted-runs".to_owned());
+            Granularity::Files { count: None, bytes: None, .. } | Granularity::Files { count: Some(0), .. } => {
+                return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
+            }
+            Granularity::SortedRuns { pick } if *pick != RunPick::All {} => {
+                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) {
+                    return Err(format!("pick = \"{}\" takes trigger sorted-runs", pick.name()));
+                }
+                whole_runs::validate_pick(pick)?;
             }
             _ => {}
         }
         // A file that goes to a tiered level would be a run of its own there.
         let to_tiered = |level: &u8| self.may_apply(rule, *level) && self.may_be_tiered(level + 1);
-        if picks_files && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered) {
+        let in_place = matches!(self.layout, Layout::Runs { .. });
+        if picks_files
+            && !in_place
+            && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered)
+        {
             return Err(format!(
                 "granularity file and files need a leveled next level, and L{} is tiered: take sorted-runs or level",
                 level + 1
@@ -113,6 +184,7 @@ impl Strategy {
             Layout::OneLeveling { .. } => level == 0,
             // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.
             Layout::LLeveling {} => true,
+            Layout::Runs { .. } => true,
             Layout::Hybrid { runs } => runs.get(usize::from(level)).or(runs.last()).is_some_and(|runs| *runs > 1),
         }
     }
@@ -127,6 +199,6 @@ impl Strategy {
     }
 }
 
-fn whole_runs() -> Granularity {
-    Granularity::SortedRuns { pick: RunPick::All, percent: None, min_runs: None }
+fn all_runs() -> Granularity {
+    Granularity::SortedRuns { pick: RunPick::All {} }
 }

@@ -78,6 +78,7 @@ fn put_record(out: &mut Vec<u8>, record: &DecisionRecord) {
             out.push(3);
             put_bytes(out, why.as_bytes());
         }
+        Reason::Deadline => out.push(4),
     }
     put_bytes(out, record.trigger.as_bytes());
     out.extend(record.value.to_le_bytes());
@@ -161,6 +162,7 @@ fn take_record(from: &mut Taker<'_>) -> Option<DecisionRecord> {
         1 => Reason::Layout,
         2 => Reason::Manual,
         3 => Reason::Policy(text(from)?),
+        4 => Reason::Deadline,
         _ => return None,
     };
     let trigger = text(from)?;

@@ -26,7 +26,7 @@ fn format_1_does_not_change() {
     writer.append_batch(SeqNo(8), 2, &payload).unwrap();
     let bytes = fs.read_all(dir().join("000001.log")).unwrap();
     assert_eq!(bytes.len(), 8192);
-    let parts = [&bytes[..32], &bytes[512..576], &bytes[1024..1064], &bytes[1536..1568], &bytes[4096..4160]];
+    let parts = [&bytes[..32], &bytes[512..576], &bytes[1024..1072], &bytes[1536..1568], &bytes[4096..4160]];
     assert_eq!(parts.map(hex), EXPECTED);
     assert!(bytes[4160..].iter().all(|&byte| byte == 0));
 }
@@ -34,7 +34,7 @@ fn format_1_does_not_change() {
 const EXPECTED: [&str; 5] = [
     "0000000000000000000000000000000000000000000000000000000000000000",
     "53696c744c6f670a0100000000000000025717510000000000000000000000000100000000000000002000000000000008070605040302015b1a3d6000000000",
-    "000000000000000000000000000000000000000000000000000000000300000028756ed600000000",
+    "0000000000000000000000000000000000000000000000000000000003000000e8df207497010000f3ffe1f100000000",
     "01000000000000001c1000000000000000000000000000003987bbc500000000",
     "bbe1a0901400000001070000000000000102036b65790576616c75654c53be4d1400000002080000000000000200ac02016b0001000001760000000000000000",
 ];
@@ -46,7 +46,7 @@ fn header_parts_come_back_and_any_flip_is_seen() {
     assert_eq!(Identity::decode(&page), Ok((identity, seed)));
     assert_eq!((Link::decode(&page, seed), Mark::newest(&page, seed)), (Part::Absent, Mark::default()));
     let before = Tail { segment: SegmentId(6), len: 5000, chain: 77 };
-    let link = Link { before, synced_to: 4500, decided: true };
+    let link = Link { before, synced_to: 4500, decided: true, began_ms: 1234 };
     let bytes = link.encode(seed);
     page[1024..1024 + bytes.len()].copy_from_slice(&bytes);
     assert_eq!(Link::decode(&page, seed), Part::Valid(link));
@@ -84,17 +84,17 @@ fn hostile_bodies_are_refused() {
         (body(1, 1, &[9, 0, 0, 0]), "malformed"),
         (body(1, 1, &[1, 0xff, 0xff, 0xff, 0xff, 0x7f, 0, 0]), "malformed"),
     ] {
-        match RecordIter::of_body(&bytes, end) {
+        match RecordIter::of_body(&bytes, end, 0) {
             Err(BadBody::Malformed(what)) => assert!(what.contains(bad), "{bytes:?}: {what}"),
             other => panic!("{bytes:?}: {other:?}"),
         }
     }
-    assert!(matches!(RecordIter::of_body(&body(3, 1, &[0, 0]), end), Err(BadBody::Unknown(_))));
+    assert!(matches!(RecordIter::of_body(&body(3, 1, &[0, 0]), end, 0), Err(BadBody::Unknown(_))));
     let mut rng = Rng::new(5);
     for _ in 0..20_000 {
         let mut bytes = body(1 + rng.below(2).to_le_bytes()[0], rng.below(1000), &[]);
         bytes.extend((0..rng.below(40)).map(|_| rng.below(6).to_le_bytes()[0]));
-        if let Ok((_, records)) = RecordIter::of_body(&bytes, end) {
+        if let Ok((_, records)) = RecordIter::of_body(&bytes, end, 0) {
             assert_eq!(to_usize(u64::from(records.count_left())), records.count());
         }
     }

@@ -7,44 +7,65 @@ use super::super::super::layout::Shape;
 use super::super::super::record::Reason;
 use super::super::super::view::{LsmView, MAX_LEVELS};
 use super::super::Strategy;
-use super::{Attempt, Firing, applies};
+use super::{Attempt, Firing, Granularity, Runs, applies};
 use crate::num::{to_f64, to_u64};
 use crate::version::SstId;
 
 impl Strategy {
     pub(super) fn appraise(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
         let shape = self.shape(view);
-        let mut appraisals = self.firing_ones(&shape);
-        let quiet = self.quiet_ones(&shape, &appraisals);
+        let runs = Runs::of(&shape);
+        let mut appraisals = self.firing_ones(&shape, runs.as_ref());
+        let quiet = self.quiet_ones(&shape, runs.as_ref(), &appraisals);
         appraisals.extend(quiet);
         appraisals
     }
 
     /// What fires, in the order in which it is tried.
-    fn firing_ones(&self, shape: &Shape<'_>) -> Vec<Appraisal> {
+    fn firing_ones(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Appraisal> {
         let mut held: BTreeSet<SstId> = BTreeSet::new();
         let mut found = false;
         let mut appraisals = Vec::new();
-        for firing in self.firings(shape) {
-            let verdict = match self.attempt(shape, &firing, &held) {
+        for firing in self.firings(shape, runs) {
+            let appraisal = |trigger: &str, verdict| Appraisal {
+                reason: reason(&firing),
+                trigger: trigger.to_owned(),
+                level: Some(firing.level.0),
+                value: Some(firing.measure.value),
+                threshold: Some(firing.measure.threshold),
+                verdict,
+            };
+            let verdict = match self.attempt(shape, runs, &firing, &held) {
                 Attempt::Plan(_) if found => Verdict::Later,
                 Attempt::Plan(_) => {
                     found = true;
                     Verdict::Next
                 }
                 Attempt::Blocked(files) => {
+                    if !found && self.instead_within_l0(shape, &firing, &held).is_some() {
+                        found = true;
+                        appraisals.push(appraisal(INTRA_L0, Verdict::Next));
+                    }
                     held.extend(files);
                     Verdict::Blocked(self.in_the_way(shape, &firing))
                 }
                 Attempt::Nothing => self.nothing(shape, &firing),
             };
+            appraisals.push(appraisal(trigger(&firing), verdict));
+        }
+        if let Some((_, measure)) = runs.and_then(|runs| runs.excess(self, shape)) {
+            let can = runs.and_then(|runs| self.relieve(shape, runs, &held)).is_some();
             appraisals.push(Appraisal {
-                reason: reason(&firing),
-                trigger: trigger(&firing).to_owned(),
-                level: Some(firing.level.0),
-                value: Some(firing.measure.value),
-                threshold: Some(firing.measure.threshold),
-                verdict,
+                reason: Reason::Layout,
+                trigger: LAYOUT.to_owned(),
+                level: None,
+                value: Some(measure.value),
+                threshold: Some(measure.threshold),
+                verdict: match (found, can) {
+                    (true, _) => Verdict::Later,
+                    (false, true) => Verdict::Next,
+                    (false, false) => Verdict::Nothing,
+                },
             });
         }
         appraisals
@@ -53,7 +74,13 @@ impl Strategy {
     /// What the firing would do if nothing ran, and who is in the way of that.
     fn in_the_way(&self, shape: &Shape<'_>, firing: &Firing<'_>) -> Vec<usize> {
         let idle = shape.view.clone().with_running(&[]);
-        match self.attempt(&self.shape(&idle), firing, &BTreeSet::new()) {
+        let shape_of_idle = self.shape(&idle);
+        // A group is made of idle runs: when nothing runs it is another one.
+        let runs = Runs::of(&shape_of_idle);
+        let same = |other: &Firing<'_>| other.position() == firing.position() && other.level == firing.level;
+        let others = self.firings(&shape_of_idle, runs.as_ref());
+        let firing = others.iter().find(|other| same(other)).unwrap_or(firing);
+        match self.attempt(&shape_of_idle, runs.as_ref(), firing, &BTreeSet::new()) {
             Attempt::Plan(plan) => blockers(shape.view, &plan),
             Attempt::Blocked(_) | Attempt::Nothing => Vec::new(),
         }
@@ -68,7 +95,7 @@ impl Strategy {
     }
 
     /// What does not fire: by rule, then by level.
-    fn quiet_ones(&self, shape: &Shape<'_>, firing: &[Appraisal]) -> Vec<Appraisal> {
+    fn quiet_ones(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>, firing: &[Appraisal]) -> Vec<Appraisal> {
         let view = shape.view;
         let mut quiet = Vec::new();
         for (n, rule) in self.rules.iter().enumerate() {
@@ -84,6 +111,19 @@ impl Strategy {
                 threshold,
                 verdict: Verdict::Quiet,
             };
+            if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
+                let groups = runs.standing(shape, rule);
+                let groups = groups.into_iter().filter(|(number, _)| !fires(Some(*number)));
+                let before = quiet.len();
+                quiet
+                    .extend(groups.map(|(number, measure)| {
+                        appraisal(Some(number), Some(measure.value), Some(measure.threshold))
+                    }));
+                if quiet.len() == before && !fires(None) {
+                    quiet.push(appraisal(None, None, None));
+                }
+                continue;
+            }
             let levels = view.levels().filter(|level| applies(rule, shape, *level));
             let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
             let measures = levels
@@ -112,6 +152,8 @@ impl Strategy {
 
 /// The name of the layout's own trigger.
 pub(super) const LAYOUT: &str = "runs";
+/// What RocksDB does while the way down is blocked.
+const INTRA_L0: &str = "intra-l0";
 
 fn reason(firing: &Firing<'_>) -> Reason {
     firing.rule.map_or(Reason::Layout, |(n, _)| Reason::Rule(n + 1))

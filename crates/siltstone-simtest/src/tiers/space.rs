@@ -1,0 +1,111 @@
+//! The budget for space that merges take for a time (`extra_space_bytes`): never exceeded, and nothing waits for ever.
+//!
+//! The oracle looks at the disk: all tables that are there, less those that the trees name and what a flush may be writing. It looks
+//! after every step of a lane.
+
+use siltstone::io::Rng;
+use siltstone::{Db, ErrorKind};
+
+use super::Budget;
+use crate::config::Config;
+use crate::ops::index;
+use crate::pool::Report;
+use crate::store::{Check, FOLDER, Machine, Violation, broken};
+
+/// Writes in a world.
+const WRITES: u64 = 600;
+
+/// Runs `worlds` worlds.
+pub fn run(budget: &Budget, worlds: u64) -> Report {
+    let pool = budget.pool("space");
+    let replay = |n| format!("space --base {} --only {n}", budget.base);
+    pool.run(worlds, replay, |n| {
+        let counts = world(budget.seed(n ^ 0x5_9ace))?;
+        pool.count("worlds", 1);
+        pool.count("writes", counts.writes);
+        pool.count("refused_writes", counts.refused);
+        pool.count("looks_at_the_disk", counts.looks);
+        pool.count("compactions", counts.compactions);
+        Ok(())
+    });
+    pool.finish()
+}
+
+/// Runs the world with this number.
+pub fn run_only(budget: &Budget, n: u64) -> Report {
+    let pool = budget.pool("space");
+    let replay = |_| format!("space --base {} --only {n}", budget.base);
+    pool.run(1, replay, |_| world(budget.seed(n ^ 0x5_9ace)).map(drop));
+    pool.finish()
+}
+
+#[derive(Default)]
+struct Counts {
+    writes: u64,
+    refused: u64,
+    looks: u64,
+    compactions: u64,
+}
+
+fn world(seed: u64) -> Check<Counts> {
+    let mut config = Config::from_seed(seed);
+    config.keys.retain(|key| key.len() < 100);
+    let mut rng = Rng::new(seed).split("space");
+    let options = &mut config.options;
+    options.rate_limit_bytes_per_s = 0;
+    options.keyspace.delete_by = None;
+    // From what is too little for anything to what is enough for most.
+    options.extra_space_bytes = options.keyspace.memtable_bytes.max(options.keyspace.file_bytes) * rng.between(1, 24);
+    let machine = Machine::new(seed);
+    let db = machine.open(&config.options, seed, None).map_err(|e| Violation(format!("open: {e:?}")))?;
+    let mut counts = Counts::default();
+    let keyspace = db.default_keyspace();
+    for _ in 0..WRITES {
+        let key = &config.keys[index(&mut rng, config.keys.len() as u64)];
+        let written = match rng.below(5) {
+            0 => keyspace.delete(key),
+            _ => keyspace.put(key, vec![b'v'; index(&mut rng, 200)]),
+        };
+        match written {
+            Ok(()) => counts.writes += 1,
+            // Nothing more fits: told, not hung.
+            Err(error) if error.kind() == ErrorKind::NoSpace => {
+                counts.refused += 1;
+                machine.executor.run_for(1_000_000_000);
+            }
+            Err(error) => return broken(format!("write: {error:?}")),
+        }
+        look(&machine, &db, &config, &mut counts)?;
+        for _ in 0..rng.below(12) {
+            if !machine.executor.step_random() {
+                break;
+            }
+            look(&machine, &db, &config, &mut counts)?;
+        }
+    }
+    counts.compactions = db.stats().compactions;
+    db.close().map_err(|e| Violation(format!("close: {e:?}")))?;
+    Ok(counts)
+}
+
+fn look(machine: &Machine, db: &Db, config: &Config, counts: &mut Counts) -> Check {
+    counts.looks += 1;
+    let tables = |(path, bytes): &(std::path::PathBuf, u64)| {
+        (path.starts_with(FOLDER) && path.extension().is_some_and(|ext| ext == "sst")).then_some(*bytes)
+    };
+    let on_disk: u64 = machine.fs.files().iter().filter_map(tables).sum();
+    let stats = db.default_keyspace().stats();
+    // What a flush writes is no merge's: at most one memtable, and what blocks, index and filter add to so small a table.
+    let flushing = 3 * config.options.keyspace.memtable_bytes + 16_384;
+    let extra = on_disk.saturating_sub(stats.disk_bytes);
+    let allowed = config.options.extra_space_bytes + if stats.immutables > 0 { flushing } else { 0 };
+    if extra > allowed {
+        return broken(format!(
+            "{extra} bytes on disk beyond the live files, {} are allowed for merges ({} memtables to be flushed)\n{:?}",
+            config.options.extra_space_bytes,
+            stats.immutables,
+            db.default_keyspace().tree()
+        ));
+    }
+    Ok(())
+}

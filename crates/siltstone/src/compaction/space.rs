@@ -1,0 +1,75 @@
+//! The space that a merge takes for a time: what it writes stands beside what it replaces until the end.
+//!
+//! A store can be given a budget for that (`extra_space_bytes`). A merge begins only if its worst case fits what others leave;
+//! otherwise a part of it is done: of its keys, or, where the files of its runs all overlap, of its runs (the oldest of them, so that
+//! nothing older is overtaken).
+
+use std::sync::Arc;
+
+use super::plan::{Action, Plan, PlanInput};
+use super::view::LsmView;
+use crate::num::to_u64;
+use crate::version::FileMeta;
+
+/// What a record may take in a file beyond its key and value: its place in the block, its share of the index and the filter, padding.
+const RECORD_OVERHEAD: u64 = 24;
+/// What a file takes besides its records.
+const FILE_OVERHEAD: u64 = 1024;
+
+/// Bytes that a job on `files` may take at most beyond the live files: what it writes, or afterwards what it has replaced. The job is
+/// stopped if it comes to write more, so this need not be proven; `percent` is how far to trust it.
+pub fn worst_case(files: &[&Arc<FileMeta>], file_bytes: u64, percent: u64) -> u64 {
+    let sum = |of: &dyn Fn(&FileMeta) -> u64| files.iter().map(|file| of(file)).sum::<u64>();
+    let replaced = sum(&|file| file.bytes);
+    let records = sum(&|file| file.raw_bytes + RECORD_OVERHEAD * file.entries);
+    let outputs = 1 + records / file_bytes.max(1);
+    replaced.max((records + outputs * FILE_OVERHEAD) / 100 * percent)
+}
+
+/// The largest part of a merge that is legal and costs at most `budget`; none if no part of it is small enough.
+pub fn cut(view: &LsmView<'_>, plan: &Plan, budget: u64, cost: impl Fn(&[&Arc<FileMeta>]) -> u64) -> Option<Plan> {
+    debug_assert_eq!(plan.action, Action::Merge);
+    // Newer runs may stay behind, older ones not.
+    (0..plan.inputs.len()).find_map(|left| {
+        let inputs = part_of(&plan.inputs[left..], budget, &cost)?;
+        let read_bytes = inputs.iter().flat_map(|input| &input.files).map(|file| file.bytes).sum();
+        let mut part = Plan { inputs, cursor: None, ..plan.clone() };
+        if plan.inputs[0].place() == plan.output {
+            // Runs of one level are joined: the newest of those that take part gives its place.
+            part.output = part.inputs[0].place();
+        }
+        (part.record.read_bytes, part.record.write_bytes) = (read_bytes, read_bytes);
+        let moves_on = part.inputs.iter().any(|input| input.place() != part.output) || plan.inputs.len() == 1;
+        (moves_on && part.check(view).is_ok()).then_some(part)
+    })
+}
+
+/// The files of the first keys that fit the budget, with all that they overlap.
+fn part_of(inputs: &[PlanInput], budget: u64, cost: &impl Fn(&[&Arc<FileMeta>]) -> u64) -> Option<Vec<PlanInput>> {
+    let mut files: Vec<(usize, &Arc<FileMeta>)> =
+        inputs.iter().enumerate().flat_map(|(n, input)| input.files.iter().map(move |file| (n, file))).collect();
+    files.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest));
+    let mut taken = 0;
+    let mut last = None;
+    for at in 0..files.len() {
+        let largest = &files[at].1.largest;
+        let reach = last.map_or(largest, |last: &bytes::Bytes| last.max(largest));
+        last = Some(reach);
+        // Whatever begins behind the reach of all before it does not overlap them.
+        let ends_here = files.get(at + 1).is_none_or(|(_, next)| next.smallest > *reach);
+        if ends_here {
+            let group: Vec<&Arc<FileMeta>> = files[..=at].iter().map(|(_, file)| *file).collect();
+            if cost(&group) > budget {
+                break;
+            }
+            taken = at + 1;
+        }
+    }
+    let mut part: Vec<PlanInput> = inputs.iter().map(|input| PlanInput { files: Vec::new(), ..*input }).collect();
+    for (n, file) in &files[..taken] {
+        part[*n].files.push(Arc::clone(file));
+    }
+    part.retain(|input| !input.files.is_empty());
+    debug_assert!(to_u64(part.len()) <= to_u64(inputs.len()));
+    (!part.is_empty()).then_some(part)
+}

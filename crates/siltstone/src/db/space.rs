@@ -1,0 +1,53 @@
+//! The budget for space that merges take for a time (`extra_space_bytes`): see [`crate::compaction::space`].
+
+use std::sync::Arc;
+
+use super::core::{Core, KeyspaceCore};
+use crate::compaction::plan::{Action, Plan};
+use crate::compaction::space;
+use crate::compaction::view::LsmView;
+use crate::error::{Error, ErrorKind, Result};
+use crate::version::FileMeta;
+
+/// How far the estimate of what a merge writes is trusted at first, in percent; it grows when a merge has to be stopped.
+pub(crate) const FIRST_TRUST_PERCENT: u64 = 115;
+
+impl Core {
+    /// What of a plan may begin now, and the bytes to be reserved for it; none if it has to wait for other merges, or for replaced
+    /// files to be deleted.
+    ///
+    /// # Errors
+    /// `NoSpace` if nothing of it will ever fit.
+    pub(crate) fn fit(
+        &self,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        plan: Plan,
+        reserved: u64,
+        trust_percent: u64,
+    ) -> Result<Option<(Plan, u64)>> {
+        let budget = self.options.extra_space_bytes;
+        if budget == 0 || plan.action != Action::Merge {
+            return Ok(Some((plan, 0)));
+        }
+        let cost = |files: &[&Arc<FileMeta>]| space::worst_case(files, keyspace.options.file_bytes, trust_percent);
+        let needed = cost(&plan.files().collect::<Vec<_>>());
+        let taken = reserved + self.tables.purge_queue().obsolete_bytes();
+        let left = budget.saturating_sub(taken);
+        if needed <= left {
+            return Ok(Some((plan, needed)));
+        }
+        if let Some(part) = space::cut(view, &plan, left, cost) {
+            let needed = cost(&part.files().collect::<Vec<_>>());
+            return Ok(Some((part, needed)));
+        }
+        if taken > 0 {
+            return Ok(None);
+        }
+        let what = format!(
+            "extra_space_bytes is {budget}; \"{plan}\" in keyspace \"{}\" may take {needed} and no part of it fits",
+            keyspace.name
+        );
+        Err(Error::new(ErrorKind::NoSpace, what))
+    }
+}
