@@ -8,6 +8,8 @@
 //! data, which is overwritten soonest, is not merged too early. L1 and below are left to whatever fits: one run a level, each ten
 //! times the one above.
 
+#![expect(clippy::disallowed_macros, reason = "a program talks")]
+
 use std::process::ExitCode;
 use std::sync::Arc;
 

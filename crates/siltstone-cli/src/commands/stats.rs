@@ -26,6 +26,9 @@ pub(crate) struct Stats {
     /// Print the options of each keyspace as TOML instead
     #[arg(long, conflicts_with = "json")]
     print_options: bool,
+    /// Read all records and add the space amplification by sarkar21's definition: what no reader needs over what one sees
+    #[arg(long, conflicts_with = "print_options")]
+    scan: bool,
     /// Print all counters as JSON
     #[arg(long)]
     json: bool,
@@ -112,7 +115,10 @@ impl Stats {
             print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let stats = serde_json::to_value(db.stats())?;
+        let mut stats = serde_json::to_value(db.stats())?;
+        if self.scan {
+            add_space_amplification(&db, &mut stats)?;
+        }
         if self.json {
             print_json(&stats)?;
         } else {
@@ -120,6 +126,17 @@ impl Stats {
         }
         Ok(ExitCode::SUCCESS)
     }
+}
+
+fn add_space_amplification(db: &siltstone::Db, stats: &mut Value) -> anyhow::Result<()> {
+    for keyspace in stats.get_mut("keyspaces").and_then(Value::as_array_mut).into_iter().flatten() {
+        let name = keyspace.get("name").and_then(Value::as_str).unwrap_or_default();
+        let space_amplification = db.keyspace(name)?.space_amplification()?;
+        if let Some(keyspace) = keyspace.as_object_mut() {
+            keyspace.insert("space_amplification".to_owned(), space_amplification.into());
+        }
+    }
+    Ok(())
 }
 
 /// The counters that are not 0, and a table of the keyspaces.
@@ -133,31 +150,62 @@ fn text(stats: &Value) -> String {
     let mut out = text_table(&["counter", "value"], &rows);
     let keyspaces: Vec<_> =
         stats.get("keyspaces").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).collect();
-    // The columns are the figures that any keyspace has, in the order of the library.
+    out += &table("keyspace", "name", &keyspaces);
+    for keyspace in &keyspaces {
+        let name = keyspace.get("name").and_then(Value::as_str).unwrap_or_default();
+        // Counted rows: a level has no name of its own.
+        let levels: Vec<_> = rows_of(keyspace, "levels")
+            .into_iter()
+            .enumerate()
+            .map(|(n, mut level)| {
+                level.insert("level".to_owned(), format!("L{n}").into());
+                level
+            })
+            .collect();
+        out += &table(&format!("{name}: level"), "level", &levels.iter().collect::<Vec<_>>());
+        // Of a store that is only looked at, what its last decisions say.
+        let (title, reasons) = match rows_of(keyspace, "reasons") {
+            now if !now.is_empty() => ("why it compacted", now),
+            _ => ("why it compacted, the decisions that are kept", rows_of(keyspace, "kept_reasons")),
+        };
+        out += &table(&format!("{name}: {title}"), "reason", &reasons.iter().collect::<Vec<_>>());
+        let latency: Vec<_> = keyspace.get("latency").and_then(Value::as_object).into_iter().collect();
+        if latency.iter().any(|latency| latency.get("merges").and_then(Value::as_u64) > Some(0)) {
+            out += &table(&format!("{name}: merges that are kept"), "merges", &latency);
+        }
+    }
+    out
+}
+
+fn rows_of(keyspace: &Row, name: &str) -> Vec<Row> {
+    keyspace.get(name).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_object).cloned().collect()
+}
+
+type Row = serde_json::Map<String, Value>;
+
+/// A table of the figures that any row has, in the order of the library, after a blank line; nothing without rows. The column `first` comes
+/// first, under `title`.
+fn table(title: &str, first: &str, rows: &[&Row]) -> String {
     let mut columns: Vec<&str> = Vec::new();
-    for (name, value) in keyspaces.iter().flat_map(|keyspace| keyspace.iter()) {
-        let shown = value.is_string() || value.as_u64().is_some_and(|n| n > 0);
+    for (name, value) in rows.iter().flat_map(|row| row.iter()) {
+        let shown = value.is_string() || value.as_f64().is_some_and(|n| n > 0.0);
         if shown && !columns.contains(&name.as_str()) {
             columns.push(name);
         }
     }
-    columns.sort_by_key(|name| *name != "name");
-    if !columns.is_empty() {
-        let row = |keyspace: &&serde_json::Map<String, Value>| {
-            let cell = |name: &&str| {
-                keyspace.get(*name).and_then(|value| figure(name, value)).unwrap_or_else(|| String::new().into())
-            };
-            columns.iter().map(cell).collect()
-        };
-        let titles: Vec<String> = columns
-            .iter()
-            .map(|name| if *name == "name" { "keyspace".to_owned() } else { name.replace('_', " ") })
-            .collect();
-        let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
-        out += "\n";
-        out += &text_table(&titles, &keyspaces.iter().map(row).collect::<Vec<_>>());
+    if rows.is_empty() {
+        return String::new();
     }
-    out
+    columns.sort_by_key(|name| *name != first);
+    let cells = |row: &&Row| {
+        let cell =
+            |name: &&str| row.get(*name).and_then(|value| figure(name, value)).unwrap_or_else(|| String::new().into());
+        columns.iter().map(cell).collect::<Vec<Cell>>()
+    };
+    let titles: Vec<String> =
+        columns.iter().map(|name| if *name == first { title.to_owned() } else { name.replace('_', " ") }).collect();
+    let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
+    format!("\n{}", text_table(&titles, &rows.iter().map(cells).collect::<Vec<_>>()))
 }
 
 /// A number with the unit that its name ends with.
@@ -165,6 +213,7 @@ fn figure(name: &str, value: &Value) -> Option<Cell> {
     let text = match (value.as_u64(), value) {
         (Some(n), _) if name.contains("bytes") => bytes(n),
         (Some(n), _) if name.ends_with("_ns") => siltstone_lab::report::duration_ns(n),
+        (Some(n), _) if name.ends_with("_ms") => siltstone_lab::report::duration_ns(n.saturating_mul(1_000_000)),
         (Some(n), _) => n.to_string(),
         (None, Value::Number(n)) => format!("{:.3}", n.as_f64()?),
         (None, Value::String(text)) => text.clone(),

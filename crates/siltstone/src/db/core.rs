@@ -12,7 +12,7 @@
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `snapshots`, `health`, a keyspace's `untold` and `stuck`: leaves.
+//! 7. `snapshots`, `health`, a keyspace's `untold`, `stuck` and `metrics`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -25,10 +25,11 @@ use parking_lot::Mutex;
 
 use super::decisions::{DecisionFile, Ring};
 use super::deletes::HeldSeqs;
+use super::metrics::Metrics;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{Tree, View};
-use super::stats::Counters;
+use super::stats::{Counters, ReadStats};
 use super::strategy::Steering;
 use super::work::{Compactions, FlushState, LaneState};
 use super::write::WriteState;
@@ -131,6 +132,10 @@ pub(crate) struct KeyspaceCore {
     pub(crate) ingesting: AtomicBool,
     /// Its last compactions.
     pub(crate) decisions: Mutex<Ring>,
+    /// What compaction has cost.
+    pub(crate) metrics: Mutex<Metrics>,
+    /// What lookups have counted.
+    pub(crate) reads: ReadStats,
 }
 
 impl KeyspaceCore {

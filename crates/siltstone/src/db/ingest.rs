@@ -134,6 +134,12 @@ impl Core {
             drop(manifest);
             self.counters.ingested_files.add(crate::num::to_u64(files.len()));
             self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());
+            {
+                let mut metrics = keyspace.metrics.lock();
+                metrics.ingested_bytes += files.iter().map(|file| file.raw_bytes).sum::<u64>();
+                metrics.flush_bytes += files.iter().map(|file| file.bytes).sum::<u64>();
+            }
+            self.sample_runs(keyspace);
             self.wake_compactions();
             return Ok(());
         }

@@ -11,6 +11,7 @@ mod decisions;
 mod deletes;
 mod env;
 mod ingest;
+mod metrics;
 mod open;
 mod pace;
 mod pending;
@@ -45,6 +46,7 @@ use crate::version::{FileMeta, KeyspaceId};
 
 pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
 pub use env::{Cancel, Env};
+pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
 pub use range::Range;
@@ -489,7 +491,23 @@ impl Keyspace {
 
     /// Its statistics.
     pub fn stats(&self) -> KeyspaceStats {
-        stats::of_keyspace(&self.keyspace)
+        stats::of_keyspace(&self.keyspace, self.core().clock.wall_ns() / 1_000_000)
+    }
+
+    /// Its space amplification by sarkar21's definition: bytes of records in files that no reader without a snapshot needs, over those of
+    /// the records that one sees; 0 is perfect. It reads the whole keyspace. What is in memtables counts as seen and not as
+    /// stored: [`flush`](Self::flush) before for an exact figure.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    pub fn space_amplification(&self) -> Result<f64> {
+        let stored = self.stats().raw_bytes;
+        let mut unique = 0;
+        let mut range = self.range::<&[u8]>(..)?;
+        while range.advance()? {
+            unique += to_u64(range.key().len() + range.value().len());
+        }
+        Ok(metrics::ratio(stored.saturating_sub(unique), unique))
     }
 }
 

@@ -18,7 +18,7 @@ use super::env::Env;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
-use super::stats::Counters;
+use super::stats::{Counters, ReadStats};
 use super::strategy::Steering;
 use super::work::{Compactions, FlushState, LaneState};
 use super::write::{ActiveMemtable, WriteState, read_only};
@@ -311,6 +311,8 @@ pub(crate) fn keyspace_core(
         counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
         decisions: Mutex::new(decisions),
+        metrics: Mutex::default(),
+        reads: ReadStats::default(),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
     (Arc::new(keyspace), writer)
@@ -470,6 +472,7 @@ impl Core {
         if let Some(active) = state.memtables.remove(&id) {
             state.active_bytes -= active.slot.table.bytes();
         }
+        self.counters.inherit(&keyspace.reads);
         self.change_keyspaces(|keyspaces| {
             keyspaces.remove(&id);
         });
@@ -503,6 +506,7 @@ impl Core {
 
     pub(crate) fn stats(&self) -> stats::Stats {
         let cache = self.cache.stats();
+        let now_ms = self.clock.wall_ns() / 1_000_000;
         let mut stats = stats::Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
@@ -511,7 +515,7 @@ impl Core {
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
             snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
-            keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace)).collect(),
+            keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace, now_ms)).collect(),
             ..self.counters.read()
         };
         stats.keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
@@ -520,6 +524,12 @@ impl Core {
             stats.files += keyspace.files;
             stats.disk_bytes += keyspace.disk_bytes;
             stats.memtable_bytes += keyspace.memtable_bytes;
+            stats.gets += keyspace.gets;
+            stats.get_hits += keyspace.get_hits;
+            stats.memtable_hits += keyspace.memtable_hits;
+            stats.filter_checks += keyspace.filter_checks;
+            stats.filter_negatives += keyspace.filter_negatives;
+            stats.filter_false_positives += keyspace.filter_false_positives;
         }
         stats
     }

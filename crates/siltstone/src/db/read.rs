@@ -203,13 +203,13 @@ impl Core {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
         }
-        self.counters.gets.add(1);
+        keyspace.reads.gets.add(1);
         // The view first, then the sequence number: see `core.rs`.
         let view = keyspace.view.load();
         let seq = snapshot.unwrap_or_else(|| self.visible_seq());
         let found = self.find(keyspace, &view, key, seq)?;
         if found.is_some() {
-            self.counters.get_hits.add(1);
+            keyspace.reads.get_hits.add(1);
         }
         Ok(found)
     }
@@ -219,7 +219,7 @@ impl Core {
         let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
         for slot in memtables {
             if let Some((trailer, value)) = slot.table.get_hashed(key, hash, seq) {
-                self.counters.memtable_hits.add(1);
+                keyspace.reads.memtable_hits.add(1);
                 return Ok((!trailer.is_delete()).then(|| Bytes::copy_from_slice(value)));
             }
         }
@@ -229,10 +229,10 @@ impl Core {
             self.wake_compactions();
         }
         if probes.checks > 0 {
-            self.counters.filter_checks.add(probes.checks);
-            self.counters.filter_negatives.add(probes.negatives);
+            keyspace.reads.filter_checks.add(probes.checks);
+            keyspace.reads.filter_negatives.add(probes.negatives);
             if probes.false_positives > 0 {
-                self.counters.filter_false_positives.add(probes.false_positives);
+                keyspace.reads.filter_false_positives.add(probes.false_positives);
             }
         }
         Ok(found?.and_then(|(trailer, value)| (!trailer.is_delete()).then_some(value)))
@@ -256,9 +256,9 @@ impl Core {
         keys.iter()
             .map(|key| {
                 self.health.check_open()?;
-                self.counters.gets.add(1);
+                keyspace.reads.gets.add(1);
                 let found = self.find(keyspace, &view, key.as_ref(), seq)?;
-                self.counters.get_hits.add(u64::from(found.is_some()));
+                keyspace.reads.get_hits.add(u64::from(found.is_some()));
                 Ok(found)
             })
             .collect()

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use serde::Serialize;
 
 use super::core::KeyspaceCore;
+use super::metrics::{ByReason, MergeLatency, Metrics, ReasonStats, RunsSample, latency, ratio};
 use crate::num::to_u64;
 use crate::version::Level;
 
@@ -55,6 +56,29 @@ impl Rare {
 
     pub(crate) fn get(&self) -> u64 {
         self.0.load(Relaxed)
+    }
+}
+
+/// What point lookups of a keyspace count. The store's figures are the sums.
+#[derive(Default)]
+pub(crate) struct ReadStats {
+    pub(crate) gets: Counter,
+    pub(crate) get_hits: Counter,
+    pub(crate) memtable_hits: Counter,
+    pub(crate) filter_checks: Counter,
+    pub(crate) filter_negatives: Counter,
+    pub(crate) filter_false_positives: Counter,
+}
+
+impl Counters {
+    /// Takes over what a keyspace has counted that is dropped.
+    pub(crate) fn inherit(&self, reads: &ReadStats) {
+        self.gets.add(reads.gets.get());
+        self.get_hits.add(reads.get_hits.get());
+        self.memtable_hits.add(reads.memtable_hits.get());
+        self.filter_checks.add(reads.filter_checks.get());
+        self.filter_negatives.add(reads.filter_negatives.get());
+        self.filter_false_positives.add(reads.filter_false_positives.get());
     }
 }
 
@@ -115,17 +139,17 @@ counters! {
     /// Log syncs that users waited for (concurrent writers share one).
     log_syncs: Rare,
     /// Point lookups.
-    gets: Counter,
+    gets: Rare,
     /// Point lookups that found a value.
-    get_hits: Counter,
+    get_hits: Rare,
     /// Point lookups that a memtable answered.
-    memtable_hits: Counter,
+    memtable_hits: Rare,
     /// Sorted runs (files) whose filter was asked.
-    filter_checks: Counter,
+    filter_checks: Rare,
     /// Filter answers "not here", which spared a block.
-    filter_negatives: Counter,
+    filter_negatives: Rare,
     /// Filter answers "maybe" where the key was not there.
-    filter_false_positives: Counter,
+    filter_false_positives: Rare,
     /// Iterators opened.
     ranges: Counter,
     /// Flushes that took effect.
@@ -198,6 +222,50 @@ pub struct KeyspaceStats {
     pub memtable_bytes: u64,
     /// Memtables that wait for their flush.
     pub immutables: u64,
+    /// Point lookups.
+    pub gets: u64,
+    /// Point lookups that found a value.
+    pub get_hits: u64,
+    /// Point lookups that a memtable answered.
+    pub memtable_hits: u64,
+    /// Sorted runs (files) whose filter was asked.
+    pub filter_checks: u64,
+    /// Filter answers "not here", which spared a block.
+    pub filter_negatives: u64,
+    /// Filter answers "maybe" where the key was not there.
+    pub filter_false_positives: u64,
+    /// Read amplification in files: files asked for each point lookup.
+    pub files_per_get: f64,
+    /// Read amplification in pages: data blocks looked into for each point lookup, from the cache or from disk. One is ideal for a key that is
+    /// there, none for one that is not.
+    pub pages_per_get: f64,
+    /// Bytes of keys and values that came to disk: of memtables that were flushed, and ingested.
+    pub ingested_bytes: u64,
+    /// Bytes that flushes and ingestion wrote.
+    pub flush_bytes: u64,
+    /// Bytes that merges read, those of jobs that came to nothing included.
+    pub merge_bytes_read: u64,
+    /// Bytes that merges wrote, those of jobs that came to nothing included.
+    pub merge_bytes_written: u64,
+    /// Write amplification: what flushes and merges wrote over what was ingested. 0 before the first flush.
+    pub write_amplification: f64,
+    /// The same for merges alone.
+    pub merge_write_amplification: f64,
+    /// Space amplification as RocksDB's universal compaction has it: bytes of all runs but the oldest, per hundred bytes of the oldest. For
+    /// sarkar21's, see [`Keyspace::space_amplification`](crate::Keyspace::space_amplification).
+    pub space_amplification_percent: f64,
+    /// How long the oldest tombstone in a file has been there, in milliseconds; 0 without tombstones.
+    pub oldest_tombstone_age_ms: u64,
+    /// The most bytes that unfinished merges had written at once: the room that they needed beside their inputs.
+    pub temporary_bytes_peak: u64,
+    /// What jobs did since the store was opened, by reason.
+    pub reasons: Vec<ReasonStats>,
+    /// The same over the decisions that are kept, those of earlier openings included.
+    pub kept_reasons: Vec<ReasonStats>,
+    /// How long merges took, over the decisions that are kept.
+    pub latency: MergeLatency,
+    /// Sorted runs over time since the store was opened: at most 256 samples, taken when a tree is installed.
+    pub runs_over_time: Vec<RunsSample>,
     /// By level, L0 first.
     pub levels: Vec<LevelStats>,
 }
@@ -216,6 +284,18 @@ pub struct LevelStats {
     pub entries: u64,
     /// Tombstones among them.
     pub tombstones: u64,
+    /// How long the oldest tombstone has been in a file, in milliseconds; 0 without tombstones.
+    pub oldest_tombstone_age_ms: u64,
+    /// Jobs into this level since the store was opened.
+    pub jobs: u64,
+    /// Bytes that merges into this level read.
+    pub bytes_read: u64,
+    /// Bytes that merges into this level wrote.
+    pub bytes_written: u64,
+    /// Files that came without being rewritten.
+    pub moved_files: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
 }
 
 impl LevelStats {
@@ -231,8 +311,8 @@ impl LevelStats {
     }
 }
 
-/// The size of a keyspace now.
-pub(crate) fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
+/// A keyspace at wall time `now_ms`.
+pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats {
     let view = keyspace.view.load();
     let slots = std::iter::once(&view.memtable).chain(&view.immutables);
     let mut stats = KeyspaceStats {
@@ -243,7 +323,8 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         ..KeyspaceStats::default()
     };
     for level in &view.tree.version.levels {
-        let of_level = LevelStats::of(level);
+        let of_level = LevelStats { oldest_tombstone_age_ms: tombstone_age_ms(level, now_ms), ..LevelStats::of(level) };
+        stats.oldest_tombstone_age_ms = stats.oldest_tombstone_age_ms.max(of_level.oldest_tombstone_age_ms);
         stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
@@ -252,5 +333,58 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore) -> KeyspaceStats {
         stats.tombstones += of_level.tombstones;
         stats.levels.push(of_level);
     }
+    if let Some((_, oldest)) = view.tree.version.runs().last() {
+        stats.space_amplification_percent = 100.0 * ratio(stats.disk_bytes - oldest.bytes(), oldest.bytes());
+    }
+    stats.add_reads(&keyspace.reads);
+    {
+        let kept = keyspace.decisions.lock();
+        let decisions = || kept.iter().map(|decision| &**decision);
+        stats.latency = latency(decisions());
+        let mut reasons = ByReason::default();
+        decisions().for_each(|decision| reasons.add(decision));
+        stats.kept_reasons = reasons.read();
+    }
+    stats.add_work(&keyspace.metrics.lock());
     stats
+}
+
+fn tombstone_age_ms(level: &Level, now_ms: u64) -> u64 {
+    let oldest = level.files().filter_map(|file| file.oldest_tombstone_ms).min();
+    oldest.map_or(0, |oldest| now_ms.saturating_sub(oldest))
+}
+
+impl KeyspaceStats {
+    fn add_reads(&mut self, reads: &ReadStats) {
+        self.gets = reads.gets.get();
+        self.get_hits = reads.get_hits.get();
+        self.memtable_hits = reads.memtable_hits.get();
+        self.filter_checks = reads.filter_checks.get();
+        self.filter_negatives = reads.filter_negatives.get();
+        self.filter_false_positives = reads.filter_false_positives.get();
+        self.files_per_get = ratio(self.filter_checks, self.gets);
+        self.pages_per_get = ratio(self.filter_checks.saturating_sub(self.filter_negatives), self.gets);
+    }
+
+    fn add_work(&mut self, metrics: &Metrics) {
+        self.ingested_bytes = metrics.ingested_bytes;
+        self.flush_bytes = metrics.flush_bytes;
+        self.merge_bytes_read = metrics.merge_bytes_read;
+        self.merge_bytes_written = metrics.merge_bytes_written;
+        self.write_amplification = ratio(metrics.flush_bytes + metrics.merge_bytes_written, metrics.ingested_bytes);
+        self.merge_write_amplification = ratio(metrics.merge_bytes_written, metrics.ingested_bytes);
+        self.temporary_bytes_peak = metrics.temporary_bytes_peak;
+        self.reasons = metrics.by_reason.read();
+        self.runs_over_time = metrics.runs_over_time();
+        // A level that is empty now may have been worked on.
+        let levels = self.levels.len().max(metrics.levels.len());
+        self.levels.resize(levels, LevelStats::default());
+        for (level, work) in self.levels.iter_mut().zip(&metrics.levels) {
+            level.jobs = work.jobs;
+            level.bytes_read = work.bytes_read;
+            level.bytes_written = work.bytes_written;
+            level.moved_files = work.moved_files;
+            level.moved_bytes = work.moved_bytes;
+        }
+    }
 }

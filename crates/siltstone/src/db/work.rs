@@ -159,6 +159,24 @@ struct ActiveMerge {
     stepped_ns: u64,
     /// Time in their file calls.
     meter: Arc<IoMeter>,
+    /// Bytes of its output that the keyspace's metrics know of.
+    written: u64,
+}
+
+impl ActiveMerge {
+    /// Tells the metrics how much of its output there is now.
+    fn note_written(&mut self) {
+        let more = self.job.bytes_so_far().1.saturating_sub(self.written);
+        if more > 0 {
+            self.written += more;
+            self.keyspace.metrics.lock().written(more);
+        }
+    }
+
+    /// It has ended: its output is part of the tree, or gone.
+    fn give_back(&self) {
+        self.keyspace.metrics.lock().temporary_bytes -= self.written;
+    }
 }
 
 /// Puts off what failed: exponentially, so that a full disk or a damaged file does not become a busy loop.
@@ -348,6 +366,12 @@ impl Core {
         self.drop_log_before(floor);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(outcome.bytes_written);
+        {
+            let mut metrics = keyspace.metrics.lock();
+            metrics.flush_bytes += outcome.bytes_written;
+            metrics.ingested_bytes += active.job.consumed();
+        }
+        self.sample_runs(keyspace);
         self.counters.dropped_versions.add(outcome.counts.dropped_versions);
         self.retune();
         self.wake_compactions();
@@ -482,6 +506,7 @@ impl Core {
         let active = state.active.take();
         if let Some(active) = &active {
             self.unregister(&active.running);
+            active.give_back();
         }
         match ended {
             Ok(()) => {
@@ -524,6 +549,7 @@ impl Core {
         let stepped_ns = self.clock.mono_ns().saturating_sub(began);
         active.stepped_ns += stepped_ns;
         self.counters.compaction_ns.add(stepped_ns);
+        active.note_written();
         let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
         if reserved > 0 && written > reserved {
             self.compaction.lock().distrust_percent += 25;
@@ -735,7 +761,14 @@ impl Core {
         let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
         let meter = IoMeter::new(Arc::clone(&self.clock));
         let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
-        Ok(Chosen::Merge(Box::new(ActiveMerge { keyspace: Arc::clone(keyspace), running, job, stepped_ns: 0, meter })))
+        Ok(Chosen::Merge(Box::new(ActiveMerge {
+            keyspace: Arc::clone(keyspace),
+            running,
+            job,
+            stepped_ns: 0,
+            meter,
+            written: 0,
+        })))
     }
 
     fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
@@ -790,6 +823,7 @@ impl Core {
     /// Keeps the record of a job that has ended, and tells the listener.
     fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
         let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
+        keyspace.metrics.lock().ended(&decision);
         self.keep_decision(keyspace, &decision);
         if self.listener.is_none() {
             return;
@@ -838,6 +872,7 @@ impl Core {
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
         keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
         drop(manifest);
+        self.sample_runs(keyspace);
         for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
             if !kept.contains(&handle.meta().id) {
                 handle.mark_obsolete();
@@ -866,6 +901,12 @@ impl Core {
         let compactions = self.compaction.lock();
         let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
         running.map(|running| running.plan.input_bytes() / 1000 * running.progress.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Notes how many runs a keyspace has, after a change of its tree.
+    pub(crate) fn sample_runs(&self, keyspace: &KeyspaceCore) {
+        let runs = to_u64(keyspace.view.load().tree.runs.len());
+        keyspace.metrics.lock().sample(self.clock.wall_ns() / 1_000_000, runs);
     }
 
     fn unregister(&self, running: &Arc<Running>) {
@@ -958,6 +999,7 @@ impl Core {
                 self.discard(active.job.ids());
                 self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
                 self.unregister(&active.running);
+                active.give_back();
             }
         }
     }

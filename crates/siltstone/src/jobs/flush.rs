@@ -19,6 +19,7 @@ pub(crate) struct FlushJob {
     survivor: Survivor,
     outputs: Outputs,
     started: bool,
+    consumed: u64,
 }
 
 impl FlushJob {
@@ -36,6 +37,7 @@ impl FlushJob {
             survivor: Survivor::new(snapshots, OlderRuns::everything(version)),
             outputs: Outputs::new(options, Some(oldest_tombstone_ms)),
             started: false,
+            consumed: 0,
         }
     }
 
@@ -56,9 +58,11 @@ impl FlushJob {
             bytes += to_u64(entry.key.len() + entry.value.len());
             self.cursor.next()?;
             if bytes >= quota {
+                self.consumed += bytes;
                 return Ok(Step::More(bytes));
             }
         }
+        self.consumed += bytes;
         let files = self.outputs.finish(cx)?;
         Ok(Step::Done(Outcome {
             counts: self.survivor.counts(),
@@ -66,6 +70,11 @@ impl FlushJob {
             bytes_written: files.iter().map(|file| file.bytes).sum(),
             files,
         }))
+    }
+
+    /// Bytes of keys and values in the memtable, as far as it came.
+    pub(crate) fn consumed(&self) -> u64 {
+        self.consumed
     }
 
     /// The numbers of the files that it has created.

@@ -2,7 +2,9 @@
 //! number is the same each time.
 
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use siltstone::compaction::{Action, Decision, Ending, Verdict};
 use siltstone::io::sim::{CallKind, Device, Errno, Fault, SimClock, SimExecutor, SimFs};
@@ -23,7 +25,7 @@ pub(crate) struct Heard(pub(crate) Mutex<Vec<Event>>);
 
 impl EventListener for Heard {
     fn event(&self, event: &Event) {
-        self.0.lock().unwrap().push(event.clone());
+        self.0.lock().push(event.clone());
     }
 }
 
@@ -109,7 +111,7 @@ fn records_tell_what_was_predicted_and_what_it_cost() {
     assert!(jobs.is_sorted_by(|a, b| a < b), "{jobs:?}");
 
     // Events carry the same records.
-    let heard = machine.heard.0.lock().unwrap();
+    let heard = machine.heard.0.lock();
     let told = heard.iter().filter_map(|event| match event {
         Event::CompactionEnd { decision, reason, .. } => {
             assert_eq!(*reason, decision.to_string());
@@ -186,7 +188,7 @@ fn a_store_without_room_for_records_works_on() {
         load(&db, 2000);
         let kept = db.default_keyspace().decisions();
         assert!(kept.len() > 3, "in memory they are kept");
-        assert!(!machine.heard.0.lock().unwrap().iter().any(|event| matches!(event, Event::Error { .. })));
+        assert!(!machine.heard.0.lock().iter().any(|event| matches!(event, Event::Error { .. })));
         machine.fs.clear_faults();
         load(&db, 500);
         let kept = db.default_keyspace().decisions();
@@ -213,7 +215,7 @@ fn what_fails_or_is_cancelled_says_so() {
     let Ending::Failed(why) = &failed[0].ending else { unreachable!() };
     assert!(why.contains(".sst"), "{why}");
     assert!(failed[0].bytes_read > 0);
-    let heard = machine.heard.0.lock().unwrap();
+    let heard = machine.heard.0.lock();
     assert!(heard.iter().any(|event| matches!(event, Event::CompactionAbandoned { .. })));
     drop(heard);
 
@@ -264,7 +266,7 @@ fn what_is_pending_is_what_is_done_next() {
         keyspace.put(format!("key-{:04}", i * 7919 % 300), format!("{i:040}")).unwrap();
     }
     db.close().unwrap();
-    machine.heard.0.lock().unwrap().clear();
+    machine.heard.0.lock().clear();
     let read_only = Env { read_only: true, ..machine.env() };
     let looker = Db::open_with("/store", options(), read_only).unwrap();
     let pending = looker.default_keyspace().pending().unwrap();
@@ -274,7 +276,7 @@ fn what_is_pending_is_what_is_done_next() {
     drop(looker);
     let db = machine.open(&options());
     db.wait_idle().unwrap();
-    let heard = machine.heard.0.lock().unwrap();
+    let heard = machine.heard.0.lock();
     let first = heard.iter().find_map(|event| match event {
         Event::CompactionStart { decision, .. } => Some(Decision::clone(decision)),
         _ => None,
@@ -287,4 +289,64 @@ fn what_is_pending_is_what_is_done_next() {
     assert!(pending.next.is_none());
     assert!(pending.rules.iter().all(|rule| rule.appraisal.verdict == Verdict::Quiet), "{pending:#?}");
     assert!(pending.rules.iter().any(|rule| rule.appraisal.score() > 0.0));
+}
+
+#[test]
+fn what_compaction_costs_adds_up() {
+    let machine = Machine::new();
+    let db = machine.open(&options());
+    let other = db.create_keyspace("other", options().keyspace).unwrap();
+    load(&db, 4000);
+    let keyspace = db.default_keyspace();
+    // The tombstones come to an L0 that is empty, and stay there.
+    keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+    for n in 0..300 {
+        if n % 3 == 0 {
+            keyspace.delete(format!("key-{n:04}")).unwrap();
+        }
+        other.put(format!("key-{n:04}"), "x").unwrap();
+    }
+    db.flush().unwrap();
+    db.wait_idle().unwrap();
+    machine.clock.advance(5_000_000_000);
+    for n in 0..400 {
+        keyspace.get(format!("key-{n:04}")).unwrap();
+        other.get("nothing").unwrap();
+    }
+    let (store, stats) = (db.stats(), keyspace.stats());
+    // 4000 records of 8 + 40 bytes, 100 tombstones of 8.
+    assert_eq!(stats.ingested_bytes, 4000 * 48 + 100 * 8);
+    let written = stats.flush_bytes + stats.merge_bytes_written;
+    assert!((stats.write_amplification - written as f64 / stats.ingested_bytes as f64).abs() < 1e-9);
+    assert!(stats.write_amplification > 1.0 && stats.merge_write_amplification < stats.write_amplification);
+    assert_eq!(stats.merge_bytes_read + other.stats().merge_bytes_read, store.compaction_bytes_read);
+    assert_eq!(stats.merge_bytes_written + other.stats().merge_bytes_written, store.compaction_bytes_written);
+    let sum = |figure: fn(&siltstone::ReasonStats) -> u64| stats.reasons.iter().map(figure).sum::<u64>();
+    assert_eq!(sum(|r| r.bytes_read), stats.merge_bytes_read);
+    assert_eq!(sum(|r| r.moved_files), stats.levels.iter().map(|level| level.moved_files).sum::<u64>());
+    assert_eq!(sum(|r| r.jobs), stats.levels.iter().map(|level| level.jobs).sum::<u64>());
+    assert_eq!(stats.reasons, stats.kept_reasons, "all of them are kept still");
+    assert!(stats.reasons.iter().any(|r| r.reason == "sorted-runs"), "{:?}", stats.reasons);
+    assert_eq!((store.gets, stats.gets, other.stats().gets), (800, 400, 400));
+    assert_eq!(store.filter_checks, stats.filter_checks + other.stats().filter_checks);
+    assert!(stats.files_per_get > 0.5 && stats.pages_per_get <= stats.files_per_get);
+    let latency = stats.latency;
+    assert!(latency.merges > 3 && latency.p50_ns <= latency.p90_ns && latency.p99_ns <= latency.max_ns);
+    assert!(latency.mean_io_ns > 0 && latency.mean_io_ns <= latency.mean_ns);
+    assert!(stats.temporary_bytes_peak > 0 && stats.temporary_bytes_peak <= stats.merge_bytes_written);
+    assert!(stats.tombstones > 0 && stats.oldest_tombstone_age_ms >= 5000, "{}", stats.oldest_tombstone_age_ms);
+    assert_eq!(stats.oldest_tombstone_age_ms, stats.levels.iter().map(|l| l.oldest_tombstone_age_ms).max().unwrap());
+    assert!(stats.runs_over_time.len() > 10 && stats.runs_over_time.is_sorted_by_key(|sample| sample.at_ms));
+    // 200 records are seen; what is stored beyond them nobody needs.
+    let unique = 200 * 48;
+    let expected = (stats.raw_bytes - unique) as f64 / unique as f64;
+    assert!((keyspace.space_amplification().unwrap() - expected).abs() < 1e-9 && expected > 0.0);
+    keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
+    assert_eq!(keyspace.space_amplification().unwrap(), 0.0);
+    let stats = keyspace.stats();
+    assert_eq!((stats.tombstones, stats.oldest_tombstone_age_ms, stats.space_amplification_percent), (0, 0, 0.0));
+    assert!(stats.reasons.iter().any(|r| r.reason == "manual" && r.jobs > 0));
+    // What a dropped keyspace has counted stays with the store.
+    db.drop_keyspace("other").unwrap();
+    assert_eq!(db.stats().gets, 800);
 }

@@ -119,7 +119,7 @@ fn an_illegal_plan_is_refused_by_the_laws_name_and_the_store_goes_on() {
     // Told once for each view, not in a loop.
     machine.executor.run_for(10_000_000_000);
     let told = || {
-        let heard = machine.heard.0.lock().unwrap();
+        let heard = machine.heard.0.lock();
         let refused = heard.iter().filter(|event| match event {
             Event::PlanRefused { policy, law, .. } => {
                 assert_eq!((policy.as_str(), *law), ("mine", Law::AgeOrder));
