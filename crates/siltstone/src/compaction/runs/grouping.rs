@@ -50,7 +50,7 @@ pub enum Grouping {
     /// Levels by density, the bytes of a run per share of the tree's key range that it covers, and in each level the sets of runs that overlap,
     /// directly or through others. Level n ends at the memtable's size times the fan-outs of levels 0 to n. Only idle runs count.
     ///
-    /// A scaling parameter w sets a level's fan-out and how many runs make it due: 2 + w and as many for w >= 0 (tiered); 2 - w and two
+    /// A set counts as many runs as overlap at one key. A scaling parameter w sets a level's fan-out and how many runs make it due: 2 + w and as many for w >= 0 (tiered); 2 - w and two
     /// runs for w < 0 (leveled). Source: Cassandra's UCS.
     Density {
         /// The scaling parameters, level 0 first; the last holds for all deeper levels. From -1000 to 1000.
@@ -91,6 +91,8 @@ pub struct Group {
     pub runs: Vec<usize>,
     /// How many runs make it due, if the grouping says it.
     pub due: Option<u32>,
+    /// How many runs count for that, if not all: those that overlap at one key.
+    pub overlapping: Option<usize>,
 }
 
 impl Grouping {
@@ -107,7 +109,7 @@ impl Grouping {
             Grouping::Density { w } => return overlap_sets(facts, w, memtable_bytes),
         };
         let numbered = (0..).zip(lists).filter(|(_, runs): &(usize, Vec<usize>)| !runs.is_empty());
-        numbered.map(|(n, runs)| Group { number: number(n), runs, due: None }).collect()
+        numbered.map(|(n, runs)| Group { number: number(n), runs, due: None, overlapping: None }).collect()
     }
 
     /// The most runs that make some group due, if the grouping says it.
@@ -127,8 +129,8 @@ impl Grouping {
         }
     }
 
-    /// Runs that the rules leave alone for good, so that they do not count as too many: one for each closed window, those that are too
-    /// large, and one for each full level's worth of data that shares no keys with others.
+    /// Runs that the rules leave alone for good, so that they do not count as too many: one for each closed window, and those that are too
+    /// large.
     pub fn settled_runs(&self, facts: &[RunFact<'_>], memtable_bytes: u64) -> usize {
         match self {
             Grouping::TimeOrder {} | Grouping::SizeBuckets { .. } | Grouping::Density { .. } => 0,
@@ -260,13 +262,19 @@ fn overlap_sets(facts: &[RunFact<'_>], w: &[i32], memtable_bytes: u64) -> Vec<Gr
         for at in runs {
             match (end, groups.last_mut()) {
                 (Some(last), Some(Group { runs, .. })) if facts[at].first <= last => runs.push(at),
-                _ => groups.push(Group { number: number(level), runs: vec![at], due }),
+                _ => groups.push(Group { number: number(level), runs: vec![at], due, overlapping: None }),
             }
             end = Some(end.map_or(facts[at].last, |last| last.max(facts[at].last)));
         }
     }
     for group in &mut groups {
         group.runs.sort_unstable();
+        // As many as anywhere overlap where some run begins.
+        let at_start = |at: &usize| {
+            let key = facts[*at].first;
+            group.runs.iter().filter(|other| facts[**other].first <= key && key <= facts[**other].last).count()
+        };
+        group.overlapping = group.runs.iter().map(at_start).max();
     }
     groups
 }

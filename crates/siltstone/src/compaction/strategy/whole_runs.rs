@@ -72,7 +72,8 @@ impl<'a> Runs<'a> {
         let threshold = f64::from(due_runs(shape, &rule.trigger, group.due));
         // RocksDB asks whether the tree has enough runs, busy ones too, before it looks for idle ones.
         let any = matches!(rule.granularity, Granularity::SortedRuns { pick: RunPick::SimilarSize { .. } });
-        let value = group.runs.iter().filter(|at| any || self.facts[**at].idle).count();
+        let idle = || group.runs.iter().filter(|at| any || self.facts[**at].idle).count();
+        let value = group.overlapping.unwrap_or_else(idle);
         Measure { value: to_f64(to_u64(value)), threshold }
     }
 

@@ -442,6 +442,11 @@ fn density_levels_and_overlap_sets() {
         }
         let groups = Grouping::Density { w: vec![w] }.groups(&list, 4);
         assert!(groups.iter().all(|group| group.due == Some(due)));
+        for group in &groups {
+            let covers = |key: &[u8], at: &usize| list[*at].first <= key && key <= list[*at].last;
+            let most = KEYS.iter().map(|key| group.runs.iter().filter(|at| covers(key, at)).count()).max();
+            assert_eq!(group.overlapping, most, "{group:?} {list:?}");
+        }
         let groups: BTreeSet<BTreeSet<usize>> =
             groups.into_iter().map(|group| group.runs.into_iter().collect()).collect();
         assert_eq!(groups, sets.into_iter().collect(), "{list:?}");
