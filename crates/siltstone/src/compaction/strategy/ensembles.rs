@@ -3,7 +3,7 @@
 //! Nothing is multiplied. The options of each primitive are asked from the parser, every combination is put together as a strategy and
 //! goes through the validation that every strategy file goes through; those that pass are counted. What counts as different:
 //!
-//! - **layout**: its kind, with default parameters;
+//! - **layout**: its kind, with default parameters; `runs` with each grouping;
 //! - **rule for the tiered levels**, where the layout has some: trigger `sorted-runs` and a granularity;
 //! - **rules for the leveled levels**, where it has some: one trigger, or two different ones in either order of importance, with one
 //!   granularity and, where files are picked, one movement or two different ones in either order.
@@ -18,13 +18,16 @@ use crate::compaction::CompactionPolicy;
 use crate::compaction::granularity::Granularity;
 use crate::compaction::layout::Layout;
 use crate::compaction::movement::Movement;
+use crate::compaction::runs::Grouping;
 use crate::compaction::trigger::Trigger;
 use crate::compaction::view::{LsmView, Sizes};
 use crate::num::to_u64;
 use crate::version::{LevelId, Version, text};
 
 /// Values for parameters without a default, by name, in TOML: those that make an option complete are tried.
-const SAMPLES: [(&str, &str); 14] = [
+const SAMPLES: [(&str, &str); 16] = [
+    ("w", "[0]"),
+    ("grouping", "{ kind = \"time-order\" }"),
     ("age", "\"1h\""),
     ("ttl", "\"1h\""),
     ("window", "\"1h\""),
@@ -61,7 +64,11 @@ pub struct Ensembles {
 
 /// Counts the strategies that can be written.
 pub fn count_ensembles() -> Ensembles {
-    let layouts = options::<Layout>("kind");
+    let grouped = options::<Grouping>("kind")
+        .into_iter()
+        .map(|(name, grouping)| (format!("runs by {name}"), Layout::Runs { grouping, expected_runs: None }));
+    let plain = options::<Layout>("kind").into_iter().filter(|(_, layout)| !matches!(layout, Layout::Runs { .. }));
+    let layouts: Vec<(String, Layout)> = plain.chain(grouped).collect();
     let triggers = options::<Trigger>("kind");
     let movements = movements();
     let mut granularities = options::<Granularity>("kind");
@@ -212,7 +219,8 @@ mod tests {
     #[test]
     fn every_option_that_the_parser_knows_is_combined() {
         let found = count_ensembles();
-        assert_eq!(found.layouts.len(), named::<Layout>("{ kind = \"?\" }"), "{:?}", found.layouts);
+        let grouped = named::<Grouping>("{ kind = \"?\" }");
+        assert_eq!(found.layouts.len(), named::<Layout>("{ kind = \"?\" }") - 1 + grouped, "{:?}", found.layouts);
         assert_eq!(found.triggers.len(), named::<Trigger>("{ kind = \"?\" }"), "{:?}", found.triggers);
         assert!(found.granularities.len() > named::<Granularity>("{ kind = \"?\" }"), "{:?}", found.granularities);
         assert_eq!(found.movements.len(), named::<Movement>("\"?\""), "{:?}", found.movements);
