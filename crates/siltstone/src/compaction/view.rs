@@ -2,7 +2,7 @@
 //!
 //! A view is borrowed, cheap to make and never changes. Equal views give equal plans.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -58,7 +58,8 @@ pub struct LsmView<'a> {
     /// By level, the largest key that round-robin took last; missing or empty stands for the start.
     pub cursors: &'a [Bytes],
     running: &'a [Arc<Plan>],
-    busy: BTreeSet<SstId>,
+    /// Ascending.
+    busy: Vec<SstId>,
 }
 
 impl<'a> LsmView<'a> {
@@ -72,7 +73,7 @@ impl<'a> LsmView<'a> {
             counters: None,
             cursors: &[],
             running: &[],
-            busy: BTreeSet::new(),
+            busy: Vec::new(),
         }
     }
 
@@ -80,7 +81,9 @@ impl<'a> LsmView<'a> {
     /// edit is not in `version` yet belongs here.
     #[must_use]
     pub fn with_running(mut self, running: &'a [Arc<Plan>]) -> LsmView<'a> {
+        // A vector: a running job can have ten thousand inputs, and a view is made for each decision.
         self.busy = running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
+        self.busy.sort_unstable();
         self.running = running;
         self
     }
@@ -129,7 +132,7 @@ impl<'a> LsmView<'a> {
 
     /// Whether a running job reads file `id`.
     pub fn is_busy(&self, id: SstId) -> bool {
-        !self.busy.is_empty() && self.busy.contains(&id)
+        !self.busy.is_empty() && self.busy.binary_search(&id).is_ok()
     }
 
     /// Whether any of `files` is busy.

@@ -170,9 +170,8 @@ impl Plan {
 
     fn check_way(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
         for input in &self.inputs {
-            let way = places(view.version)
-                .filter(|(place, run)| place.on_way(input.place(), self.output) && !self.takes_all(*place, run));
-            for (place, run) in way {
+            let way = places(view.version).filter(|(place, _)| place.on_way(input.place(), self.output));
+            for (place, run) in way.filter(|(place, run)| !self.takes_all(*place, run)) {
                 for file in &input.files {
                     if let Some(other) = outsider(run.overlapping(&file.smallest, &file.largest), inputs) {
                         return broken(
