@@ -95,6 +95,11 @@ pub(crate) struct StoreArgs {
 }
 
 impl StoreArgs {
+    /// For a command whose store may be left out.
+    pub(crate) fn new(path: PathBuf, options: OptionArgs) -> StoreArgs {
+        StoreArgs { path, options }
+    }
+
     /// Opens an existing store for reading alone.
     pub(crate) fn open_to_read(&self) -> anyhow::Result<Db> {
         let (options, _) = self.options.read()?;

@@ -1,5 +1,6 @@
 //! `stats STORE` and `stats deletes STORE`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -8,7 +9,7 @@ use siltstone::{DeleteStats, TombstoneBlocker, TombstonePlace};
 use siltstone_lab::report::{bytes, duration_ns};
 
 use crate::output::{Cell, print, print_json, text_table};
-use crate::store::StoreArgs;
+use crate::store::{OptionArgs, StoreArgs};
 
 /// Print what the store counts. Counters of operations start at 0 when a store is opened; sizes are those on disk.
 #[derive(Args)]
@@ -21,8 +22,11 @@ use crate::store::StoreArgs;
 pub(crate) struct Stats {
     #[command(subcommand)]
     about: Option<About>,
+    /// Folder of the store
+    #[arg(value_name = "STORE", required = true)]
+    path: Option<PathBuf>,
     #[command(flatten)]
-    store: Option<StoreArgs>,
+    options: OptionArgs,
     /// Print the options of each keyspace as TOML instead
     #[arg(long, conflicts_with = "json")]
     print_options: bool,
@@ -105,8 +109,8 @@ impl Stats {
         if let Some(About::Deletes(deletes)) = &self.about {
             return deletes.run();
         }
-        let store = self.store.as_ref().ok_or_else(|| anyhow::anyhow!("stats wants a store: siltstone stats STORE"))?;
-        let db = store.open_to_read()?;
+        let path = self.path.clone().expect("clap asks for it where there is no subcommand");
+        let db = StoreArgs::new(path, self.options.clone()).open_to_read()?;
         if self.print_options {
             let mut text = String::new();
             for name in db.list_keyspaces() {
