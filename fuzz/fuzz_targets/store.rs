@@ -21,6 +21,7 @@ fn env(fs: &SimFs, read_only: bool) -> Env {
         rng: Rng::new(1),
         listener: None,
         read_only,
+        policies: siltstone::Policies::default(),
     }
 }
 
