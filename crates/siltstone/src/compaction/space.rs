@@ -6,9 +6,10 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::plan::{Action, Plan, PlanInput};
 use super::view::LsmView;
-use crate::num::to_u64;
 use crate::version::FileMeta;
 
 /// What a record may take in a file beyond its key and value: its place in the block, its share of the index and the filter, padding.
@@ -49,27 +50,22 @@ fn part_of(inputs: &[PlanInput], budget: u64, cost: &impl Fn(&[&Arc<FileMeta>]) 
     let mut files: Vec<(usize, &Arc<FileMeta>)> =
         inputs.iter().enumerate().flat_map(|(n, input)| input.files.iter().map(move |file| (n, file))).collect();
     files.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest));
-    let mut taken = 0;
-    let mut last = None;
-    for at in 0..files.len() {
-        let largest = &files[at].1.largest;
-        let reach = last.map_or(largest, |last: &bytes::Bytes| last.max(largest));
-        last = Some(reach);
-        // Whatever begins behind the reach of all before it does not overlap them.
-        let ends_here = files.get(at + 1).is_none_or(|(_, next)| next.smallest > *reach);
-        if ends_here {
-            let group: Vec<&Arc<FileMeta>> = files[..=at].iter().map(|(_, file)| *file).collect();
-            if cost(&group) > budget {
-                break;
-            }
-            taken = at + 1;
+    // Where a part may end: whatever begins behind the reach of all before it overlaps none of them.
+    let mut ends = Vec::new();
+    let mut reach: Option<&Bytes> = None;
+    for (at, (_, file)) in files.iter().enumerate() {
+        let so_far = reach.map_or(&file.largest, |reach| reach.max(&file.largest));
+        if files.get(at + 1).is_none_or(|(_, next)| next.smallest > *so_far) {
+            ends.push(at + 1);
         }
+        reach = Some(so_far);
     }
+    let fits = |end: &usize| cost(&files[..*end].iter().map(|(_, file)| *file).collect::<Vec<_>>()) <= budget;
+    let taken = ends[..ends.partition_point(fits)].last().copied().unwrap_or(0);
     let mut part: Vec<PlanInput> = inputs.iter().map(|input| PlanInput { files: Vec::new(), ..*input }).collect();
     for (n, file) in &files[..taken] {
         part[*n].files.push(Arc::clone(file));
     }
     part.retain(|input| !input.files.is_empty());
-    debug_assert!(to_u64(part.len()) <= to_u64(inputs.len()));
     (!part.is_empty()).then_some(part)
 }
