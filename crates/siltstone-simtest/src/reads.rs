@@ -18,7 +18,7 @@ const OTHER_HANDLES: u64 = 40;
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl World {
-    /// The snapshot that a number means, with its position; none for now.
+    /// The snapshot that a number means, with its position. Without a number it is the present, which needs no snapshot.
     fn moment(&self, snapshot: Option<u8>) -> (Option<&Snapshot>, Pos) {
         match snapshot {
             Some(n) if !self.snapshots.is_empty() => {

@@ -71,7 +71,7 @@ impl Deadline {
         Some(oldest.saturating_add(self.at_ms(Urgency::Due)))
     }
 
-    /// What to do for the oldest tombstone of that urgency that something can be done for now.
+    /// The next step for the oldest tombstone of that urgency that no running job and no snapshot holds up.
     pub fn plan(self, policy: &dyn CompactionPolicy, view: &LsmView<'_>, urgency: Urgency) -> Option<Plan> {
         let threshold_ms = self.at_ms(urgency);
         let age = |file: &FileMeta| view.now_ms.saturating_sub(file.oldest_tombstone_ms.unwrap_or(view.now_ms));

@@ -301,7 +301,7 @@ impl Core {
             .with_running(&running)
             .with_cursors(&cursors)
             .with_oldest_snapshot(self.snapshots.lock().keys().next().copied())
-            .at(self.clock.wall_ns() / 1_000_000);
+            .at(self.now_ms());
         let keyspaces = self.keyspaces.load();
         let is_empty = |other: &KeyspaceCore| other.view.load().tree.version.run_count() == 0;
         let alone = keyspaces.values().all(|other| other.id == keyspace.id || is_empty(other));

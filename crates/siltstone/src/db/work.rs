@@ -621,10 +621,7 @@ impl Core {
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<Next>> {
-        let running: Vec<Arc<Plan>> =
-            compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.plan)).collect();
-        let no_cursors = Vec::new();
-        let cursors = compactions.cursors.get(&keyspace.id).unwrap_or(&no_cursors).clone();
+        let Jobs { plans: running, cursors, .. } = compactions.jobs_of(keyspace.id);
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
@@ -890,10 +887,8 @@ impl Core {
 
     /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
     pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
-        let compactions = self.compaction.lock();
-        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        let cursors = compactions.cursors.get(&keyspace).cloned().unwrap_or_default();
-        (running.map(|running| Arc::clone(&running.plan)).collect(), cursors)
+        let Jobs { plans, cursors, .. } = self.compaction.lock().jobs_of(keyspace);
+        (plans, cursors)
     }
 
     /// Input bytes that the running merges of a keyspace have merged already.
@@ -906,7 +901,7 @@ impl Core {
     /// Notes how many runs a keyspace has, after a change of its tree.
     pub(crate) fn sample_runs(&self, keyspace: &KeyspaceCore) {
         let runs = to_u64(keyspace.view.load().tree.runs.len());
-        keyspace.metrics.lock().sample(self.clock.wall_ns() / 1_000_000, runs);
+        keyspace.metrics.lock().sample(self.now_ms(), runs);
     }
 
     fn unregister(&self, running: &Arc<Running>) {
