@@ -506,7 +506,7 @@ impl Core {
 
     pub(crate) fn stats(&self) -> stats::Stats {
         let cache = self.cache.stats();
-        let now_ms = self.clock.wall_ns() / 1_000_000;
+        let now_ms = self.now_ms();
         let mut stats = stats::Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,

@@ -50,7 +50,7 @@ impl Core {
             .with_running(&jobs.plans)
             .with_cursors(&jobs.cursors)
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.clock.wall_ns() / 1_000_000);
+            .at(self.now_ms());
         let (name, planned, appraisals) =
             keyspace.ask(|policy| (policy.name().to_owned(), planner::next(policy, &view), policy.explain(&view)))?;
         let (next, refused) = match planned {
@@ -82,6 +82,6 @@ impl Core {
             Action::Merge => predict_ns(before.iter().map(|decision| &**decision), bytes),
             Action::Move | Action::Drop => None,
         };
-        Decision { started_ms: self.clock.wall_ns() / 1_000_000, predicted_ns, ..decision }
+        Decision { started_ms: self.now_ms(), predicted_ns, ..decision }
     }
 }

@@ -1,0 +1,479 @@
+//! The compaction lanes: what the planner wants next, its merges step by step, and how they become part of the tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::core::{Core, KeyspaceCore, Trouble};
+use super::super::space::FIRST_TRUST_PERCENT;
+use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Retry, Running, Seen, ending_of, step_bytes};
+use crate::compaction::CompactionPolicy;
+use crate::compaction::deadline::Urgency;
+use crate::compaction::decision::{Decision, Ended, Ending};
+use crate::compaction::plan::{Action, LawBroken, Plan};
+use crate::compaction::planner::{self, ManualStep};
+use crate::compaction::view::{LsmView, Sizes};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
+use crate::jobs::merge::MergeJob;
+use crate::jobs::{self, Outcome, Step};
+use crate::num::to_u64;
+use crate::planted::{self, Bug};
+use crate::version::{KeyspaceId, ManifestEdit, SstId, VersionEdit};
+
+impl Core {
+    /// A step of compaction lane `lane`.
+    pub(crate) fn compaction_step(&self, lane: usize) -> LaneStep {
+        let mut state = self.merges[lane].lock();
+        if !self.may_work() {
+            return LaneStep::Idle;
+        }
+        if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
+            return LaneStep::IdleFor(wait);
+        }
+        let ended = match &mut state.active {
+            None => match self.choose() {
+                Ok(None) => {
+                    // What had failed need not be done any more.
+                    self.health.set_trouble(Trouble::Compaction, None);
+                    return self.compaction_idle();
+                }
+                Ok(Some(Chosen::Applied)) => Ok(()),
+                Ok(Some(Chosen::Merge(active))) => {
+                    state.active = Some(*active);
+                    return LaneStep::Worked;
+                }
+                Err(error) => Err(error),
+            },
+            Some(active) => match self.step_merge(active) {
+                Ok(None) => return LaneStep::Worked,
+                Ok(Some(outcome)) => self.install_merge(active, &outcome),
+                Err(error) => Err(error),
+            },
+        };
+        let active = state.active.take();
+        if let Some(active) = &active {
+            self.unregister(&active.running);
+            active.give_back();
+        }
+        match ended {
+            Ok(()) => {
+                state.retry = Retry::default();
+                self.health.set_trouble(Trouble::Compaction, None);
+            }
+            Err(error) => {
+                if let Some(active) = &active {
+                    self.discard(active.job.ids());
+                    self.tell_abandoned(active, ending_of(&error));
+                }
+                if error.kind() == ErrorKind::Cancelled {
+                    self.counters.cancelled.add(1);
+                } else {
+                    if let Some(manual) = active.as_ref().and_then(|active| active.running.manual.as_ref()) {
+                        manual.end(Some(error.clone()));
+                    }
+                    state.retry.failed(self.clock.mono_ns(), &error);
+                    self.put_off("compaction", &error, Trouble::Compaction);
+                }
+            }
+        }
+        self.retune();
+        self.wake_compactions();
+        self.notify();
+        LaneStep::Worked
+    }
+
+    fn step_merge(&self, active: &mut ActiveMerge) -> Result<Option<Outcome>> {
+        let wanted = active.running.manual.as_ref().is_none_or(|manual| !(manual.cancelled)());
+        if !wanted || active.keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Cancelled, "the compaction was cancelled"));
+        }
+        let began = self.clock.mono_ns();
+        let new_id = || self.new_sst_id();
+        let class = IoClass::Compaction(active.running.plan.output.level.0);
+        let ctx = IoCtx { class, job: JobId(active.running.decision.job) };
+        let cx = self.job_cx(&new_id, self.options.direct.compactions, ctx, &active.meter);
+        let step = active.job.step(&cx, step_bytes(&active.keyspace));
+        let stepped_ns = self.clock.mono_ns().saturating_sub(began);
+        active.stepped_ns += stepped_ns;
+        self.counters.compaction_ns.add(stepped_ns);
+        active.note_written();
+        let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
+        if reserved > 0 && written > reserved {
+            self.compaction.lock().distrust_percent += 25;
+            let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
+            return Err(Error::new(ErrorKind::NoSpace, what));
+        }
+        match step? {
+            Step::Done(outcome) => Ok(Some(outcome)),
+            Step::More(bytes) => {
+                active.running.set_progress(active.job.progress());
+                self.take_bandwidth(bytes, class);
+                self.retune();
+                Ok(None)
+            }
+        }
+    }
+
+    /// What to do next, and the events of the choice.
+    fn choose(&self) -> Result<Option<Chosen>> {
+        let chosen = self.next_compaction();
+        self.tell_untold();
+        chosen
+    }
+
+    /// Asks the planner of each keyspace in turn; a plan that needs no merge is applied at once.
+    fn next_compaction(&self) -> Result<Option<Chosen>> {
+        let mut compactions = self.compaction.lock();
+        let epoch = self.work_epoch.load(Ordering::Acquire);
+        let keyspaces = self.keyspaces.load();
+        let after = compactions.last_served;
+        let turn = keyspaces.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
+        let turn = turn.chain(keyspaces.range(..=after));
+        for (id, keyspace) in turn {
+            let began_ns = self.clock.mono_ns();
+            let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
+                continue;
+            };
+            compactions.last_served = *id;
+            let decision = self.decide(keyspace, &plan);
+            let running = Arc::new(Running { reserved, ..Running::new(*id, plan, decision, began_ns, manual) });
+            compactions.running.push(Arc::clone(&running));
+            if let Some((level, cursor)) = &running.plan.cursor {
+                let cursors = compactions.cursors.entry(*id).or_default();
+                if cursors.len() <= level.index() {
+                    cursors.resize(level.index() + 1, Bytes::new());
+                }
+                cursors[level.index()] = cursor.clone();
+            }
+            drop(compactions);
+            return self.begin(keyspace, running).map(Some);
+        }
+        if compactions.running.is_empty() && compactions.manual.is_empty() {
+            self.settled_epoch.store(epoch, Ordering::Release);
+            drop(compactions);
+            self.notify();
+        }
+        Ok(None)
+    }
+
+    /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
+    fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Option<Next>> {
+        keyspace.ask(|policy| self.plan_by(policy, compactions, keyspace))?
+    }
+
+    /// What the planner wants next in `keyspace` by `policy`: a user's request first.
+    fn plan_by(
+        &self,
+        policy: &dyn CompactionPolicy,
+        compactions: &mut Compactions,
+        keyspace: &Arc<KeyspaceCore>,
+    ) -> Result<Option<Next>> {
+        let Jobs { plans: running, cursors, .. } = compactions.jobs_of(keyspace.id);
+        let oldest_snapshot = self.snapshots.lock().keys().next().copied();
+        let tree = Arc::clone(&keyspace.view.load().tree);
+        let version = &tree.version;
+        let counters = policy.counts_reads().then(|| tree.reads());
+        let view = LsmView::new(version, Sizes::from(&keyspace.options))
+            .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
+            .with_cursors(&cursors)
+            .with_counters(counters.as_ref())
+            .with_oldest_snapshot(oldest_snapshot)
+            .at(self.now_ms());
+        let mut ended = Vec::new();
+        let mut chosen = None;
+        for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {
+            if (manual.cancelled)() {
+                manual.end(Some(Error::new(ErrorKind::Cancelled, "the compaction was cancelled")));
+                ended.push(Arc::clone(manual));
+                continue;
+            }
+            let step = planner::plan_manual(policy, &view, &manual.request).unwrap_or_else(|error| {
+                // A policy that contradicts itself; who asked is told.
+                manual.end(Some(error));
+                ManualStep::Done
+            });
+            match step {
+                ManualStep::Run(plan) => {
+                    chosen = Some((*plan, Some(Arc::clone(manual))));
+                    break;
+                }
+                ManualStep::Wait => {}
+                ManualStep::Done => {
+                    if !manual.done.load(Ordering::Acquire) {
+                        manual.end(None);
+                    }
+                    ended.push(Arc::clone(manual));
+                }
+            }
+        }
+        if !ended.is_empty() {
+            compactions.manual.retain(|manual| !ended.iter().any(|done| Arc::ptr_eq(done, manual)));
+            self.notify();
+        }
+        let overdue = |urgency| keyspace.deadline()?.plan(policy, &view, urgency);
+        let (plan, manual) = match chosen {
+            Some((plan, manual)) => (Some(plan), manual),
+            None => match overdue(Urgency::Urgent) {
+                Some(plan) => (Some(plan), None),
+                None => {
+                    let seen = Seen {
+                        version: Arc::clone(version),
+                        running: running.clone(),
+                        oldest_snapshot,
+                        steering: keyspace.steering.load_full(),
+                    };
+                    let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    (plan.or_else(|| overdue(Urgency::Due)), None)
+                }
+            },
+        };
+        let Some(plan) = plan else { return Ok(None) };
+        let reserved = compactions.running.iter().map(|running| running.reserved).sum();
+        let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
+        let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
+        Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
+    }
+
+    /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
+    fn ask_policy(
+        &self,
+        policy: &dyn CompactionPolicy,
+        refused: &mut BTreeMap<KeyspaceId, Seen>,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        seen: Seen,
+    ) -> Option<Plan> {
+        if refused.get(&keyspace.id) == Some(&seen) {
+            return None;
+        }
+        let planned = planner::next(policy, view);
+        let broken = planned.as_ref().err();
+        *keyspace.stuck.lock() = broken
+            .filter(|_| seen.running.is_empty())
+            .map(|broken| Error::invalid(format!("policy {}: {broken}", policy.name())));
+        match planned {
+            Ok(plan) => {
+                refused.remove(&keyspace.id);
+                plan
+            }
+            Err(LawBroken { law, what }) => {
+                refused.insert(keyspace.id, seen);
+                self.counters.refused_plans.add(1);
+                let policy = policy.name().to_owned();
+                keyspace.untold.lock().push(Event::PlanRefused { keyspace: keyspace.id, policy, law, what });
+                // Who waits for room is told that none will come.
+                self.notify();
+                None
+            }
+        }
+    }
+
+    fn begin(&self, keyspace: &Arc<KeyspaceCore>, running: Arc<Running>) -> Result<Chosen> {
+        let plan = &running.plan;
+        if self.listener.is_some() {
+            self.tell(&Event::CompactionStart {
+                keyspace: keyspace.id,
+                reason: plan.to_string(),
+                input_bytes: plan.input_bytes(),
+                decision: Arc::clone(&running.decision),
+            });
+        }
+        if plan.action != Action::Merge {
+            let added = match plan.action {
+                Action::Move => plan.moved(self.now_ms()),
+                _ => Vec::new(),
+            };
+            let moved = to_u64(added.len());
+            let applied = self.install(keyspace, VersionEdit { removed: plan.removed(), added });
+            self.unregister(&running);
+            let took_ns = self.clock.mono_ns().saturating_sub(running.began_ns);
+            if let Err(error) = applied {
+                let ended = Ended { ending: ending_of(&error), took_ns, ..Ended::default() };
+                self.tell_ended(keyspace, &running, ended);
+                return Err(error);
+            }
+            self.counters.trivial_moves.add(moved);
+            self.tell_ended(keyspace, &running, Ended { files_out: moved, took_ns, ..Ended::default() });
+            return Ok(Chosen::Applied);
+        }
+        let ctx = IoCtx { class: IoClass::Compaction(plan.output.level.0), job: JobId(running.decision.job) };
+        // The version is read after the plan was made; other jobs may have changed it meanwhile, but not what this one reads:
+        // its inputs are busy, and records only ever sink below it.
+        let version = Arc::clone(&keyspace.view.load().tree.version);
+        let entries = plan.files().map(|file| file.entries).sum();
+        let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
+        let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
+        let meter = IoMeter::new(Arc::clone(&self.clock));
+        let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
+        Ok(Chosen::Merge(Box::new(ActiveMerge {
+            keyspace: Arc::clone(keyspace),
+            running,
+            job,
+            stepped_ns: 0,
+            meter,
+            written: 0,
+        })))
+    }
+
+    fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
+        let plan = &active.running.plan;
+        let place = plan.output;
+        let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
+        self.install(&active.keyspace, VersionEdit { removed: plan.removed(), added })?;
+        self.counters.compactions.add(1);
+        self.counters.compaction_bytes_read.add(outcome.bytes_read);
+        self.counters.compaction_bytes_written.add(outcome.bytes_written);
+        let ended = Ended {
+            bytes_read: outcome.bytes_read,
+            bytes_written: outcome.bytes_written,
+            files_out: to_u64(outcome.files.len()),
+            entries_read: plan.files().map(|file| file.entries).sum(),
+            entries_written: outcome.files.iter().map(|file| file.entries).sum(),
+            dropped_versions: outcome.counts.dropped_versions,
+            dropped_tombstones: outcome.counts.dropped_tombstones,
+            ..self.times(active)
+        };
+        self.counters.compaction_entries_read.add(ended.entries_read);
+        self.counters.compaction_entries_written.add(ended.entries_written);
+        self.counters.dropped_versions.add(ended.dropped_versions);
+        self.counters.dropped_tombstones.add(ended.dropped_tombstones);
+        self.tell_ended(&active.keyspace, &active.running, ended);
+        Ok(())
+    }
+
+    /// The record of a plan that is about to be carried out.
+    fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
+        let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
+        Arc::new(Decision { job: self.new_job_id().0, ..decision })
+    }
+
+    /// What a job has taken so far.
+    fn times(&self, active: &ActiveMerge) -> Ended {
+        let io_ns = active.meter.ns();
+        Ended {
+            took_ns: self.clock.mono_ns().saturating_sub(active.running.began_ns),
+            cpu_ns: active.stepped_ns.saturating_sub(io_ns),
+            io_ns,
+            ..Ended::default()
+        }
+    }
+
+    pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
+        let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
+        self.tell_ended(&active.keyspace, &active.running, ended);
+    }
+
+    /// Keeps the record of a job that has ended, and tells the listener.
+    fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
+        let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
+        keyspace.metrics.lock().ended(&decision);
+        self.keep_decision(keyspace, &decision);
+        if self.listener.is_none() {
+            return;
+        }
+        self.tell(&match ended.ending {
+            Ending::Done => Event::CompactionEnd {
+                keyspace: running.keyspace,
+                reason: running.plan.to_string(),
+                moved: running.plan.action != Action::Merge,
+                bytes_read: ended.bytes_read,
+                bytes_written: ended.bytes_written,
+                dropped_versions: ended.dropped_versions,
+                dropped_tombstones: ended.dropped_tombstones,
+                took: Duration::from_nanos(ended.took_ns),
+                decision,
+            },
+            Ending::Cancelled(_) | Ending::Failed(_) => {
+                Event::CompactionAbandoned { keyspace: running.keyspace, decision }
+            }
+        });
+    }
+
+    /// The last decisions of a keyspace, oldest first; those whose job is at work come last.
+    pub(crate) fn decisions(&self, keyspace: &KeyspaceCore) -> Vec<Arc<Decision>> {
+        // A job that ends meanwhile is better shown twice than not at all: running ones first, and then without those that have ended.
+        let running: Vec<_> = {
+            let compactions = self.compaction.lock();
+            compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.decision)).collect()
+        };
+        let mut decisions: Vec<_> = keyspace.decisions.lock().iter().cloned().collect();
+        let running: Vec<_> =
+            running.into_iter().filter(|running| decisions.iter().all(|ended| ended.job != running.job)).collect();
+        decisions.extend(running);
+        decisions
+    }
+
+    /// Makes an edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
+    pub(crate) fn install(&self, keyspace: &Arc<KeyspaceCore>, edit: VersionEdit) -> Result<()> {
+        let mut manifest = self.lock_manifest()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Cancelled, "the keyspace was dropped"));
+        }
+        let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
+        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
+        let before = Arc::clone(&keyspace.view.load().tree);
+        manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
+        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
+        drop(manifest);
+        self.sample_runs(keyspace);
+        for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
+            if !kept.contains(&handle.meta().id) {
+                handle.mark_obsolete();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a running compaction has this file.
+    pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
+        let compactions = self.compaction.lock();
+        let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.any(|running| running.plan.files().any(|input| input.id == file))
+    }
+
+    /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
+    pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
+        let Jobs { plans, cursors, .. } = self.compaction.lock().jobs_of(keyspace);
+        (plans, cursors)
+    }
+
+    /// Input bytes that the running merges of a keyspace have merged already.
+    pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
+        let compactions = self.compaction.lock();
+        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.map(|running| running.plan.input_bytes() / 1000 * running.progress.load(Ordering::Relaxed)).sum()
+    }
+
+    /// Notes how many runs a keyspace has, after a change of its tree.
+    pub(crate) fn sample_runs(&self, keyspace: &KeyspaceCore) {
+        let runs = to_u64(keyspace.view.load().tree.runs.len());
+        keyspace.metrics.lock().sample(self.now_ms(), runs);
+    }
+
+    pub(super) fn unregister(&self, running: &Arc<Running>) {
+        self.compaction.lock().running.retain(|other| !Arc::ptr_eq(other, running));
+    }
+
+    /// Removes the files of a job that came to nothing. Not after a failed manifest write: it may name them all the same.
+    pub(super) fn discard(&self, ids: &[SstId]) {
+        let may_be_named = self.health.is_poisoned() || self.manifest_is_poisoned();
+        if !may_be_named || planted::active(Bug::DeletedAfterFailedSync) {
+            jobs::discard(&*self.fs, &self.dir, ids, IoCtx::foreground(IoClass::Meta));
+        }
+    }
+
+    /// For each merge of L0 runs, the share of them that is merged already: the debt sinks while it runs, not only at its end.
+    #[expect(clippy::cast_precision_loss, reason = "small counts")]
+    pub(crate) fn runs_merged_so_far(&self) -> Vec<(KeyspaceId, f64)> {
+        let compactions = self.compaction.lock();
+        let merged =
+            |r: &Arc<Running>| (r.keyspace, r.runs_of_l0 as f64 * r.progress.load(Ordering::Relaxed) as f64 / 1e3);
+        compactions.running.iter().map(merged).collect()
+    }
+}
