@@ -215,6 +215,33 @@ fn keyspaces_come_go_and_keep_their_options() {
     assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 2000);
 }
 
+/// Whatever a flush or a merge has reached when its keyspace is dropped, its files go too.
+#[test]
+fn a_dropped_keyspace_leaves_no_file() {
+    let options = Options { compaction_threads: 1, ..tiny() };
+    let mut most_files = 0;
+    for steps in 0..200 {
+        let clock = SimClock::new();
+        let fs = SimFs::new(&clock, 1);
+        let executor = SimExecutor::new(&clock, steps);
+        let env = Env { fs: Arc::new(fs.clone()), clock, executor: Arc::new(executor.clone()), ..Env::default() };
+        let db = Db::open_with("/dropped", options.clone(), env).unwrap();
+        let users = db.create_keyspace("users", options.keyspace.clone()).unwrap();
+        (0..300).for_each(|n| {
+            users.put(key(n * 7 % 100), "a value of some length, a hundred bytes or so".repeat(2)).unwrap()
+        });
+        let tables = || fs.files().iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "sst")).count();
+        for _ in 0..steps {
+            let _ = executor.step_random();
+        }
+        most_files = most_files.max(tables());
+        db.drop_keyspace("users").unwrap();
+        executor.run_until_idle();
+        assert_eq!(tables(), 0, "dropped after {steps} steps");
+    }
+    assert!(most_files > 3);
+}
+
 #[test]
 fn a_checkpoint_is_a_store_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

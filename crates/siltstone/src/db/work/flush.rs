@@ -97,30 +97,35 @@ impl Core {
     fn install_flush(&self, active: &ActiveFlush, outcome: &Outcome) -> Result<()> {
         let keyspace = &active.keyspace;
         let mut manifest = self.lock_manifest()?;
-        if !keyspace.dropped.load(Ordering::Acquire) {
-            self.sync_log_before(keyspace.id)?;
-            let order = RunOrder(manifest.state().keyspaces[&keyspace.id].next_run_order);
-            let mut edits = vec![
-                ManifestEdit::Flushed(keyspace.id, active.slot.table.max_seq()),
-                ManifestEdit::LogFloor(self.log_floor(&active.slot).max(manifest.state().log_floor)),
-                ManifestEdit::NextSst(self.next_sst()),
-                ManifestEdit::LastSeq(self.visible_seq()),
-            ];
-            if !outcome.files.is_empty() {
-                let added = outcome.files.iter().map(|file| (LevelId(0), order, Arc::clone(file))).collect();
-                let edit = VersionEdit { removed: Vec::new(), added };
-                edits.push(ManifestEdit::Version(keyspace.id, edit));
-            }
-            manifest.commit(&edits)?;
-            let tree = self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version);
-            keyspace.set_limits(&tree.version);
-            keyspace.change_view(|view| View {
-                memtable: Arc::clone(&view.memtable),
-                immutables: view.immutables.iter().filter(|slot| !Arc::ptr_eq(slot, &active.slot)).cloned().collect(),
-                tree,
-            });
-            self.immutable_bytes.fetch_sub(active.slot.table.bytes(), Ordering::AcqRel);
+        if keyspace.dropped.load(Ordering::Acquire) {
+            // Dropped while this was at work: nobody will ever name the files.
+            drop(manifest);
+            self.discard(active.job.ids());
+            self.notify();
+            return Ok(());
         }
+        self.sync_log_before(keyspace.id)?;
+        let order = RunOrder(manifest.state().keyspaces[&keyspace.id].next_run_order);
+        let mut edits = vec![
+            ManifestEdit::Flushed(keyspace.id, active.slot.table.max_seq()),
+            ManifestEdit::LogFloor(self.log_floor(&active.slot).max(manifest.state().log_floor)),
+            ManifestEdit::NextSst(self.next_sst()),
+            ManifestEdit::LastSeq(self.visible_seq()),
+        ];
+        if !outcome.files.is_empty() {
+            let added = outcome.files.iter().map(|file| (LevelId(0), order, Arc::clone(file))).collect();
+            let edit = VersionEdit { removed: Vec::new(), added };
+            edits.push(ManifestEdit::Version(keyspace.id, edit));
+        }
+        manifest.commit(&edits)?;
+        let tree = self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version);
+        keyspace.set_limits(&tree.version);
+        keyspace.change_view(|view| View {
+            memtable: Arc::clone(&view.memtable),
+            immutables: view.immutables.iter().filter(|slot| !Arc::ptr_eq(slot, &active.slot)).cloned().collect(),
+            tree,
+        });
+        self.immutable_bytes.fetch_sub(active.slot.table.bytes(), Ordering::AcqRel);
         let floor = manifest.state().log_floor;
         drop(manifest);
         self.drop_log_before(floor);
