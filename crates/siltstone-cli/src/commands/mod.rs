@@ -15,6 +15,7 @@ mod scan;
 mod stats;
 mod strategies;
 mod strategy;
+mod two_phase;
 mod verify;
 
 use std::process::ExitCode;
@@ -57,6 +58,8 @@ pub(crate) enum Command {
     Strategy(strategy::Strategy),
     /// Run db_bench's basic workloads
     Bench(bench::Bench),
+    /// Measure how many writes a store bears for long, without stalls
+    TwoPhase(two_phase::TwoPhaseCommand),
     /// Compare compaction strategies on your data
     Compare(compare::Compare),
 }
@@ -80,6 +83,7 @@ impl Command {
             Command::Strategies(command) => command.run(),
             Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
+            Command::TwoPhase(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
         }
     }
