@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use siltstone::io::Rng;
 use siltstone::options::{Compression, DirectOptions, LogOptions, MemtableKind};
+use siltstone::schedule::Scheduler;
 use siltstone::{KeyspaceOptions, Options};
 
 use crate::ops::index;
@@ -44,6 +45,8 @@ impl Config {
             max_open_files: [8, 9, 12, 30, 100][index(&mut rng, 5)],
             compaction_threads: crate::ops::number(rng.between(1, 3)),
             rate_limit_bytes_per_s: if rng.one_in(8) { 1 << 20 } else { 0 },
+            force_every_bytes: [0, 4096, 16 << 20][index(&mut rng, 3)],
+            scheduler: scheduler(rng.next_u64()),
             log: LogOptions { segment_bytes, max_bytes: segment_bytes * rng.between(1, 4) },
             direct: DirectOptions { reads: rng.one_in(4), flushes: rng.one_in(4), compactions: rng.one_in(4) },
             keyspace,
@@ -89,6 +92,21 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         max_runs: if rng.one_in(2) { 0 } else { crate::ops::number(rng.between(6, 12)) },
         delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
     }
+}
+
+/// One of the merge schedulers, most with the parameters that they have by default.
+pub fn scheduler(seed: u64) -> Scheduler {
+    let mut rng = Rng::new(seed).split("scheduler");
+    let tables = [
+        "{ kind = \"greedy\", width = 1 }",
+        "{ kind = \"score\", exact_l0 = true }",
+        "{ kind = \"spring-gear\", slack_permille = 1 }",
+        // Slow, and busy with users: what is below L0 gets next to nothing.
+        "{ kind = \"silk\", device_bytes_per_s = 1000000, least_bytes_per_s = 100000, sample_ms = 1 }",
+    ];
+    let drawn = index(&mut rng, 2 * Scheduler::NAMES.len() as u64);
+    let text = Scheduler::NAMES.into_iter().chain(tables).nth(drawn).unwrap_or("greedy");
+    Scheduler::from_text(text).expect("one of ours")
 }
 
 /// The names of all strategies that the engine knows.

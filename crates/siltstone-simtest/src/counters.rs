@@ -94,6 +94,10 @@ rare! {
     SwitchedBack,
     /// The power failed while the strategy was changed.
     CrashInSwitch,
+    /// The merge scheduler changed while a merge waited for its turn.
+    RescheduledWhileWaiting,
+    /// A merge was paused.
+    MergePaused,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

@@ -106,6 +106,13 @@ pub enum Event {
         /// The name of the strategy from now on.
         to: String,
     },
+    /// The store got another merge scheduler.
+    SchedulerSet {
+        /// The one before, as options spell it.
+        from: String,
+        /// The one from now on.
+        to: String,
+    },
     /// A policy panicked and has lost its keyspace, until the store is opened again or a strategy is set.
     PolicyPanicked {
         /// Whose.

@@ -6,13 +6,14 @@
 //!
 //! Locks, in the order in which they may be nested:
 //!
-//! 1. `flush`, `merges`: the state of a background lane, held while it steps.
+//! 1. `flush`: the state of the flush lane, held while it steps.
 //! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
 //! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `snapshots`, `health`, a keyspace's `untold`, `stuck` and `metrics`: leaves.
+//! 7. `merges` (which merges there are, and whose turn it is; never held while one steps), `snapshots`, `health`, a keyspace's `untold`,
+//!    `stuck` and `metrics`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -31,7 +32,7 @@ use super::policies::Policies;
 use super::read::{Tree, View};
 use super::stats::{Counters, ReadStats};
 use super::strategy::Steering;
-use super::work::{Compactions, FlushState, LaneState};
+use super::work::{Compactions, FlushState, MergeSet};
 use super::write::WriteState;
 use crate::cache::{BlockCache, TableCache};
 use crate::error::{Error, ErrorKind, Result};
@@ -63,8 +64,8 @@ pub(crate) struct Core {
 
     pub(crate) compaction: Mutex<Compactions>,
     pub(crate) flush: Mutex<FlushState>,
-    /// One for each compaction lane.
-    pub(crate) merges: Vec<Mutex<LaneState>>,
+    /// The merges under way.
+    pub(crate) merges: Mutex<MergeSet>,
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,

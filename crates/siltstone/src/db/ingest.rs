@@ -60,6 +60,7 @@ impl Core {
             dir: &self.dir,
             clock: &*self.clock,
             new_id: &new_id,
+            force_every_bytes: self.options.force_every_bytes,
             direct: self.options.direct.flushes,
             ctx: IoCtx { class: IoClass::Checkpoint, job: JobId(0) },
             meter: &IoMeter::new(Arc::clone(&self.clock)),

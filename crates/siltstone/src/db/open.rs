@@ -20,7 +20,7 @@ use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
 use super::stats::{Counters, ReadStats};
 use super::strategy::Steering;
-use super::work::{Compactions, FlushState, LaneState};
+use super::work::{Compactions, FlushState, MergeSet};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
@@ -223,7 +223,7 @@ fn assemble(
         read_only: env.read_only,
         compaction: Mutex::new(Compactions::default()),
         flush: Mutex::new(FlushState::default()),
-        merges: (0..options.compaction_threads).map(|_| Mutex::new(LaneState::default())).collect(),
+        merges: Mutex::new(MergeSet::new(options.scheduler, options.compaction_threads)),
         manifest: Mutex::new(manifest),
         writer: Mutex::new(WriteState {
             log,
@@ -377,7 +377,8 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
     debug_assert_eq!((FLUSH_LANE, LOG_LANE, COMPACTION_LANE), (0, 1, 2));
     lanes.push(lane("flush".to_owned(), 0, |core, _| core.flush_step(), 0));
     lanes.push(lane("log".to_owned(), 0, |core, _| core.log_step(), 0));
-    for number in 0..core.merges.len() {
+    let merging = to_usize(u64::from(core.options.compaction_threads));
+    for number in 0..merging {
         let nice = core.options.compaction_nice;
         lanes.push(lane(format!("merge-{number}"), nice, |core, number| core.compaction_step(number), number));
     }
@@ -389,7 +390,7 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
         }
     });
     assert!(core.workers.set(workers).is_ok(), "the lanes are started once");
-    for lane in 0..COMPACTION_LANE + core.merges.len() {
+    for lane in 0..COMPACTION_LANE + merging {
         core.wake(lane);
     }
     Ok(())
@@ -515,9 +516,13 @@ impl Core {
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
             snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
+            scheduler: self.merges.lock().scheduler().to_string(),
             keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace, now_ms)).collect(),
             ..self.counters.read()
         };
+        let merges = self.merge_states();
+        stats.merges = to_u64(merges.len());
+        stats.merges_waiting = to_u64(merges.iter().filter(|merge| !merge.steps).count());
         stats.keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
         for keyspace in &stats.keyspaces {
             stats.runs += keyspace.runs;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::core::{Core, KeyspaceCore};
+use super::schedule::MergeState;
 use crate::compaction::appraisal::{Appraisal, Verdict};
 use crate::compaction::decision::{Decision, predict_ns};
 use crate::compaction::view::{LsmView, Sizes};
@@ -28,6 +29,10 @@ pub struct Pending {
     pub rules: Vec<PendingRule>,
     /// The compactions at work.
     pub running: Vec<Decision>,
+    /// The store's merge scheduler, as options spell it.
+    pub scheduler: String,
+    /// How far these compactions are, and why each steps or waits.
+    pub merges: Vec<MergeState>,
 }
 
 /// A rule on a level.
@@ -64,7 +69,10 @@ impl Core {
             };
             PendingRule { appraisal, waits_for }
         };
+        let merges = self.merge_states().into_iter().filter(|merge| merge.keyspace == keyspace.id).collect();
         Ok(Pending {
+            scheduler: self.merges.lock().scheduler().to_string(),
+            merges,
             strategy: name,
             next,
             refused,

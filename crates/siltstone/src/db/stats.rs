@@ -121,6 +121,12 @@ macro_rules! counters {
             pub files: u64,
             /// Bytes of these files.
             pub disk_bytes: u64,
+            /// The merge scheduler, as options spell it.
+            pub scheduler: String,
+            /// Merges that have begun and not ended; those that the scheduler lets wait included.
+            pub merges: u64,
+            /// Of these, those that wait.
+            pub merges_waiting: u64,
             /// The keyspaces, by name.
             pub keyspaces: Vec<KeyspaceStats>,
         }
@@ -176,6 +182,10 @@ counters! {
     flush_ns: Rare,
     /// Time spent in merge steps.
     compaction_ns: Rare,
+    /// Merge steps.
+    merge_steps: Rare,
+    /// Time spent on deciding which merge steps.
+    schedule_ns: Rare,
     /// Times a writer met a limit and waited.
     stalls: Rare,
     /// How long writers waited at limits.

@@ -321,7 +321,7 @@ impl Core {
             return None;
         }
         let merging = to_f64(forecast.lane_bytes) * to_f64(ns) / to_f64(bytes) / 1e9;
-        let rate = self.options.rate_limit_bytes_per_s;
+        let rate = self.limiter.rate_bytes_per_s();
         let limited = if rate == 0 { 0.0 } else { to_f64(forecast.read_bytes) / to_f64(rate) };
         Duration::try_from_secs_f64(merging.max(limited)).ok()
     }

@@ -27,12 +27,13 @@ use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
-use crate::io::{IoClass, IoCtx, IoMeter, JobId};
+use crate::io::{IoCtx, IoMeter, JobId, WorkClass};
 use crate::jobs::JobCx;
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
 use crate::key::SeqNo;
 use crate::num::to_u64;
+use crate::schedule::MergeProgress;
 use crate::sst::TableOptions;
 use crate::version::{KeyspaceId, LevelId, SstId, Version};
 
@@ -40,6 +41,10 @@ mod flush;
 mod log;
 mod merges;
 mod requests;
+mod set;
+
+pub use set::MergeLimit;
+pub(crate) use set::MergeSet;
 
 /// Records that a step of a job consumes, in bytes: about half a millisecond of work; less where memtables are small, so that
 /// jobs interleave in a simulation as they do in life.
@@ -129,8 +134,12 @@ struct Running {
     began_ns: u64,
     /// Runs that will be gone from L0 when it ends.
     runs_of_l0: u64,
-    /// Thousandths of its input that are merged.
+    /// Bytes of its input that are merged.
     progress: AtomicU64,
+    /// What the scheduler knows of it.
+    facts: MergeProgress,
+    /// The wall time from which it goes before all else, in milliseconds since 1970: a date of `delete_by` depends on it.
+    urgent_ms: Option<u64>,
     manual: Option<Arc<Manual>>,
 }
 
@@ -143,13 +152,7 @@ pub(crate) struct Manual {
     result: Mutex<Option<Error>>,
 }
 
-/// The merge that a compaction lane is in the middle of.
-#[derive(Default)]
-pub(crate) struct LaneState {
-    active: Option<ActiveMerge>,
-    retry: Retry,
-}
-
+/// A merge under way: what a lane takes from the [`MergeSet`], steps, and puts back.
 struct ActiveMerge {
     keyspace: Arc<KeyspaceCore>,
     running: Arc<Running>,
@@ -170,6 +173,12 @@ impl ActiveMerge {
             self.written += more;
             self.keyspace.metrics.lock().written(more);
         }
+    }
+
+    /// Nobody wants it to go on: its next step ends it.
+    fn is_unwanted(&self) -> bool {
+        self.keyspace.dropped.load(Ordering::Acquire)
+            || self.running.manual.as_ref().is_some_and(|manual| (manual.cancelled)())
     }
 
     /// It has ended: its output is part of the tree, or gone.
@@ -231,16 +240,23 @@ impl Core {
         ctx: IoCtx,
         meter: &'a Arc<IoMeter>,
     ) -> JobCx<'a> {
-        JobCx { fs: &*self.fs, dir: &self.dir, clock: &*self.clock, new_id, direct, ctx, meter }
+        JobCx {
+            fs: &*self.fs,
+            dir: &self.dir,
+            clock: &*self.clock,
+            new_id,
+            direct,
+            force_every_bytes: self.options.force_every_bytes,
+            ctx,
+            meter,
+        }
     }
 
-    /// Takes bandwidth for what a step has moved, and waits if there is none left.
-    fn take_bandwidth(&self, bytes: u64, class: IoClass) {
-        let wait = self.limiter.take(bytes, class);
-        if !wait.is_zero()
-            && let Some(workers) = self.workers.get()
-        {
-            workers.sleep(wait);
+    /// Takes bandwidth for what a step of a merge has moved; says from when on it may go on, by the monotonic clock.
+    fn take_bandwidth(&self, bytes: u64, class: WorkClass) -> u64 {
+        match self.limiter.take(bytes, class) {
+            Duration::ZERO => 0,
+            wait => self.clock.mono_ns().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
         }
     }
 
@@ -259,13 +275,12 @@ impl Core {
         if let Some(active) = self.flush.lock().active.take() {
             self.discard(active.job.ids());
         }
-        for lane in &self.merges {
-            if let Some(active) = lane.lock().active.take() {
-                self.discard(active.job.ids());
-                self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
-                self.unregister(&active.running);
-                active.give_back();
-            }
+        let merges = self.merges.lock().take_all();
+        for active in merges {
+            self.discard(active.job.ids());
+            self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
+            self.unregister(&active.running);
+            active.give_back();
         }
     }
 
@@ -281,6 +296,10 @@ impl Core {
 /// What is to be done next in a keyspace.
 struct Next {
     plan: Plan,
+    /// What the scheduler may know of it; the job's number comes later.
+    facts: MergeProgress,
+    /// From when on a date depends on it.
+    urgent_ms: Option<u64>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
     manual: Option<Arc<Manual>>,
@@ -293,30 +312,27 @@ enum Chosen {
 }
 
 impl Running {
-    fn new(
-        keyspace: KeyspaceId,
-        plan: Plan,
-        decision: Arc<Decision>,
-        began_ns: u64,
-        manual: Option<Arc<Manual>>,
-    ) -> Running {
+    fn new(keyspace: KeyspaceId, next: Next, decision: Arc<Decision>, began_ns: u64) -> Running {
+        let Next { plan, facts, reserved, urgent_ms, manual } = next;
         let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
         let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
         Running {
             keyspace,
+            facts: MergeProgress { job: decision.job, ..facts },
+            urgent_ms,
             plan: Arc::new(plan),
             decision,
             began_ns,
-            reserved: 0,
+            reserved,
             runs_of_l0: to_u64(runs_of_l0),
             progress: AtomicU64::new(0),
             manual,
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
-    fn set_progress(&self, share: f64) {
-        self.progress.store((share * 1e3) as u64, Ordering::Relaxed);
+    /// Bytes of its input that are merged.
+    fn done_bytes(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed).min(self.facts.input_bytes)
     }
 }
 

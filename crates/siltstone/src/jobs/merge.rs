@@ -108,12 +108,6 @@ impl MergeJob {
         }))
     }
 
-    /// The share of the input that is merged, from 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
-    pub(crate) fn progress(&self) -> f64 {
-        if self.input_raw_bytes == 0 { 0.0 } else { (self.consumed as f64 / self.input_raw_bytes as f64).min(1.0) }
-    }
-
     /// What it has done so far, should it come to nothing: about so many bytes of input read, so many of output made.
     pub(crate) fn bytes_so_far(&self) -> (u64, u64) {
         let read = u128::from(self.input_bytes) * u128::from(self.consumed) / u128::from(self.input_raw_bytes.max(1));

@@ -28,6 +28,8 @@ pub(crate) struct JobCx<'a> {
     pub(crate) new_id: &'a dyn Fn() -> SstId,
     /// Whether its output bypasses the page cache.
     pub(crate) direct: bool,
+    /// Its output is forced to disk whenever it has grown by this; 0 for only at the end of a file.
+    pub(crate) force_every_bytes: u64,
     pub(crate) ctx: IoCtx,
     /// Counts the time of file calls.
     pub(crate) meter: &'a Arc<IoMeter>,

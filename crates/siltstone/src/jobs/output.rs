@@ -71,7 +71,8 @@ impl Outputs {
             .meter
             .time(|| cx.fs.create(&path, CreateOptions { direct: cx.direct }, cx.ctx))
             .map_err(|e| Error::io(&path, "cannot create a table", e))?;
-        self.current = Some((id, TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx)));
+        let writer = TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx);
+        self.current = Some((id, writer.forcing_every(cx.force_every_bytes)));
         Ok(())
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::schedule::Scheduler;
 
 pub(crate) mod age;
 
@@ -32,8 +33,14 @@ pub struct Options {
     pub compaction_threads: u32,
     /// Unix niceness of the merging threads. Default 10: foreground work first.
     pub compaction_nice: u8,
+    /// Which of the running merges gets the disk: `single`, `fair`, `greedy`, `spring-gear`, `silk` or `score`, or a table with
+    /// parameters ([`Scheduler`]). Changed while the store is open by [`Db::set_scheduler`](crate::Db::set_scheduler). Default `greedy`.
+    pub scheduler: Scheduler,
     /// Bandwidth of flushes and merges together, in bytes a second. Default 0: unlimited.
     pub rate_limit_bytes_per_s: u64,
+    /// Flushes and merges force a file that they write to disk whenever it has grown by this many bytes. Default 16 MiB (luo19
+    /// section 3.1); 0 only at its end, which leaves it to the operating system when to write, and how much at once.
+    pub force_every_bytes: u64,
     /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
     /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
     /// Iterators that are held open keep replaced files, which count. Default 0: no limit.
@@ -152,7 +159,9 @@ impl Default for Options {
             max_open_files: 1000,
             compaction_threads: 2,
             compaction_nice: 10,
+            scheduler: Scheduler::default(),
             rate_limit_bytes_per_s: 0,
+            force_every_bytes: 16 << 20,
             extra_space_bytes: 0,
             log: LogOptions::default(),
             direct: DirectOptions::default(),
@@ -258,6 +267,11 @@ impl Options {
         check(self.max_open_files >= 8, "max_open_files: at least 8");
         check((1..=64).contains(&self.compaction_threads), "compaction_threads: from 1 to 64");
         check(self.compaction_nice <= 19, "compaction_nice: from 0 to 19");
+        let forces = self.force_every_bytes == 0 || self.force_every_bytes >= 4 << 10;
+        check(forces, "force_every_bytes: 0 (only at the end of a file) or at least 4096");
+        if let Err(what) = self.scheduler.validate() {
+            check(false, &format!("scheduler {}: {what}", self.scheduler.name()));
+        }
         check(self.decision_records <= 1 << 16, "decision_records: at most 65536");
         check(self.log.segment_bytes >= 8 << 10, "log.segment_bytes: at least 8192");
         check(self.log.max_bytes >= self.log.segment_bytes, "log.max_bytes: at least log.segment_bytes");

@@ -151,9 +151,15 @@ fn by(reason: &Reason) -> String {
 
 /// What is next, or why nothing is, and how every rule stands.
 pub(super) fn pending(keyspace: &Keyspace, pending: &Pending) -> String {
-    let mut out = format!("keyspace {}, strategy {}\n", keyspace.name(), pending.strategy);
+    let mut out =
+        format!("keyspace {}, strategy {}, scheduler {}\n", keyspace.name(), pending.strategy, pending.scheduler);
     for decision in &pending.running {
         let _ = writeln!(out, "runs: job {}, {}", decision.job, what(decision));
+    }
+    for merge in &pending.merges {
+        let (left, all) = (bytes(merge.left_bytes), bytes(merge.input_bytes));
+        let class = merge.class.name();
+        let _ = writeln!(out, "  job {} ({class}, {left} of {all} left) {}", merge.job, merge.why);
     }
     match (&pending.next, &pending.refused) {
         (Some(next), _) => out += &details(next),

@@ -9,7 +9,7 @@ use super::{ActiveFlush, Retry, step_bytes};
 use crate::compaction::plan::Place;
 use crate::error::Result;
 use crate::event::Event;
-use crate::io::{IoClass, IoCtx, IoMeter, LaneStep};
+use crate::io::{IoClass, IoCtx, IoMeter, LaneStep, WorkClass};
 use crate::jobs::flush::FlushJob;
 use crate::jobs::{Outcome, Step};
 use crate::planted::{self, Bug};
@@ -44,7 +44,7 @@ impl Core {
         let ended = match step {
             Ok(Step::More(bytes)) => {
                 self.flushed_so_far.fetch_add(bytes, Ordering::Relaxed);
-                self.take_bandwidth(bytes, IoClass::Flush);
+                self.take_bandwidth(bytes, WorkClass::Flush);
                 self.retune();
                 return LaneStep::Worked;
             }

@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::core::{Core, KeyspaceCore, Trouble};
+use super::super::core::{COMPACTION_LANE, Core, KeyspaceCore, Trouble};
 use super::super::space::FIRST_TRUST_PERCENT;
+use super::set::{Choice, Progressed};
 use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Retry, Running, Seen, ending_of, step_bytes};
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
@@ -21,48 +22,126 @@ use crate::event::Event;
 use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
 use crate::jobs::merge::MergeJob;
 use crate::jobs::{self, Outcome, Step};
-use crate::num::to_u64;
+use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
+use crate::schedule::{MergeProgress, Share, WorkClass};
 use crate::version::{KeyspaceId, ManifestEdit, SstId, VersionEdit};
 
+/// How far a step came.
+enum Stepped {
+    /// So many bytes of input further.
+    More(u64),
+    Done(Outcome),
+}
+
 impl Core {
-    /// A step of compaction lane `lane`.
+    /// A step of compaction lane `lane`: of the merge that the scheduler says, or of planning when there may be more to begin.
     pub(crate) fn compaction_step(&self, lane: usize) -> LaneStep {
-        let mut state = self.merges[lane].lock();
         if !self.may_work() {
             return LaneStep::Idle;
         }
-        if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
-            return LaneStep::IdleFor(wait);
+        let now_ns = self.clock.mono_ns();
+        let epoch = self.work_epoch.load(Ordering::Acquire);
+        let mut set = self.merges.lock();
+        set.awake(lane);
+        let retry_in = set.retry.wait(now_ns);
+        let may_plan = retry_in.is_none() && set.has_room();
+        let mut planned = false;
+        if may_plan && set.planned_epoch != epoch {
+            drop(set);
+            if let Some(step) = self.plan_step(epoch) {
+                return step;
+            }
+            planned = true;
+            set = self.merges.lock();
         }
-        let ended = match &mut state.active {
-            None => match self.choose() {
-                Ok(None) => {
-                    // What had failed need not be done any more.
-                    self.health.set_trouble(Trouble::Compaction, None);
-                    return self.compaction_idle();
+        let began_ns = if planned { self.clock.mono_ns() } else { now_ns };
+        let at_ns = match set.choose(lane, now_ns, self.now_ms(), || self.foreground_bytes()) {
+            Choice::Step(merge, share, is_more) => {
+                let sleeper = if is_more { set.sleeper() } else { None };
+                drop(set);
+                self.counters.merge_steps.add(1);
+                self.counters.schedule_ns.add(self.clock.mono_ns().saturating_sub(began_ns));
+                // There is work for another lane as well.
+                if let Some(sleeper) = sleeper {
+                    self.wake(COMPACTION_LANE + sleeper);
                 }
-                Ok(Some(Chosen::Applied)) => Ok(()),
-                Ok(Some(Chosen::Merge(active))) => {
-                    state.active = Some(*active);
-                    return LaneStep::Worked;
-                }
-                Err(error) => Err(error),
-            },
-            Some(active) => match self.step_merge(active) {
-                Ok(None) => return LaneStep::Worked,
-                Ok(Some(outcome)) => self.install_merge(active, &outcome),
-                Err(error) => Err(error),
-            },
+                self.step_and_put_back(merge, share);
+                return LaneStep::Worked;
+            }
+            Choice::At(at_ns) => Some(at_ns),
+            Choice::Nothing => None,
         };
-        let active = state.active.take();
+        drop(set);
+        // Time alone may have made something due.
+        if may_plan
+            && !planned
+            && let Some(step) = self.plan_step(epoch)
+        {
+            return step;
+        }
+        let bandwidth_in = at_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns)));
+        let due_in = match self.compaction_idle() {
+            LaneStep::IdleFor(time) if retry_in.is_none() => Some(time),
+            _ => None,
+        };
+        let waits = [bandwidth_in, retry_in, due_in];
+        waits.into_iter().flatten().min().map_or(LaneStep::Idle, LaneStep::IdleFor)
+    }
+
+    /// Bytes that users have moved to and from the disk since the store was opened.
+    fn foreground_bytes(&self) -> u64 {
+        let block_bytes = u64::from(self.options.keyspace.block_bytes);
+        self.counters.log_bytes.get() + self.cache.stats().misses.saturating_mul(block_bytes)
+    }
+
+    /// Begins what the planner wants next; none if it wants nothing at this `epoch` of work.
+    fn plan_step(&self, epoch: u64) -> Option<LaneStep> {
+        match self.choose() {
+            Ok(None) => {
+                // What had failed need not be done any more.
+                self.health.set_trouble(Trouble::Compaction, None);
+                self.merges.lock().planned_epoch = epoch;
+                return None;
+            }
+            Ok(Some(Chosen::Applied)) => self.job_ended(None, Ok(())),
+            Ok(Some(Chosen::Merge(active))) => self.merges.lock().add(active),
+            Err(error) => self.job_ended(None, Err(error)),
+        }
+        Some(LaneStep::Worked)
+    }
+
+    /// Steps a merge; what is not done then goes back to the others.
+    fn step_and_put_back(&self, mut active: Box<ActiveMerge>, share: Share) {
+        let ended = match self.step_merge(&mut active) {
+            Ok(Stepped::More(bytes)) => {
+                let paid_until_ns = self.take_bandwidth(bytes, active.running.facts.class);
+                if self.health.is_closed() {
+                    // Closed by a listener, on this very thread: nobody will step it again.
+                    return self.job_ended(Some(active), Err(Error::new(ErrorKind::Cancelled, "the store was closed")));
+                }
+                self.retune();
+                let step = Progressed { bytes, share, paid_until_ns };
+                let now_ns = self.clock.mono_ns();
+                self.merges.lock().put_back(active, step, now_ns);
+                return;
+            }
+            Ok(Stepped::Done(outcome)) => self.install_merge(&active, &outcome),
+            Err(error) => Err(error),
+        };
+        self.job_ended(Some(active), ended);
+    }
+
+    /// A job has taken effect, or come to nothing.
+    fn job_ended(&self, active: Option<Box<ActiveMerge>>, ended: Result<()>) {
         if let Some(active) = &active {
             self.unregister(&active.running);
+            self.merges.lock().remove(&active.running);
             active.give_back();
         }
         match ended {
             Ok(()) => {
-                state.retry = Retry::default();
+                self.merges.lock().retry = Retry::default();
                 self.health.set_trouble(Trouble::Compaction, None);
             }
             Err(error) => {
@@ -76,7 +155,7 @@ impl Core {
                     if let Some(manual) = active.as_ref().and_then(|active| active.running.manual.as_ref()) {
                         manual.end(Some(error.clone()));
                     }
-                    state.retry.failed(self.clock.mono_ns(), &error);
+                    self.merges.lock().retry.failed(self.clock.mono_ns(), &error);
                     self.put_off("compaction", &error, Trouble::Compaction);
                 }
             }
@@ -84,12 +163,10 @@ impl Core {
         self.retune();
         self.wake_compactions();
         self.notify();
-        LaneStep::Worked
     }
 
-    fn step_merge(&self, active: &mut ActiveMerge) -> Result<Option<Outcome>> {
-        let wanted = active.running.manual.as_ref().is_none_or(|manual| !(manual.cancelled)());
-        if !wanted || active.keyspace.dropped.load(Ordering::Acquire) {
+    fn step_merge(&self, active: &mut ActiveMerge) -> Result<Stepped> {
+        if active.is_unwanted() {
             return Err(Error::new(ErrorKind::Cancelled, "the compaction was cancelled"));
         }
         let began = self.clock.mono_ns();
@@ -108,15 +185,13 @@ impl Core {
             let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
-        match step? {
-            Step::Done(outcome) => Ok(Some(outcome)),
+        Ok(match step? {
+            Step::Done(outcome) => Stepped::Done(outcome),
             Step::More(bytes) => {
-                active.running.set_progress(active.job.progress());
-                self.take_bandwidth(bytes, class);
-                self.retune();
-                Ok(None)
+                active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
+                Stepped::More(bytes)
             }
-        }
+        })
     }
 
     /// What to do next, and the events of the choice.
@@ -136,12 +211,14 @@ impl Core {
         let turn = turn.chain(keyspaces.range(..=after));
         for (id, keyspace) in turn {
             let began_ns = self.clock.mono_ns();
-            let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
+            let Some(next) =
+                self.plan_for(&mut compactions, keyspace)?.filter(|next| self.may_begin(&compactions, next))
+            else {
                 continue;
             };
             compactions.last_served = *id;
-            let decision = self.decide(keyspace, &plan);
-            let running = Arc::new(Running { reserved, ..Running::new(*id, plan, decision, began_ns, manual) });
+            let decision = self.decide(keyspace, &next.plan);
+            let running = Arc::new(Running::new(*id, next, decision, began_ns));
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -159,6 +236,19 @@ impl Core {
             self.notify();
         }
         Ok(None)
+    }
+
+    /// Whether there may be one more merge. Beside as many as lanes one for each level of a keyspace that none writes to, so that the
+    /// scheduler has all kinds to choose from; users' requests and dates always. More would hold on to files for nothing.
+    fn may_begin(&self, compactions: &Compactions, next: &Next) -> bool {
+        let same = |running: &Arc<Running>| {
+            running.facts.tree == next.facts.tree && running.facts.to_level == next.facts.to_level
+        };
+        next.plan.action != Action::Merge
+            || compactions.running.len() < to_usize(u64::from(self.options.compaction_threads))
+            || next.manual.is_some()
+            || next.facts.class == WorkClass::Deadline
+            || !compactions.running.iter().any(same)
     }
 
     /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
@@ -228,6 +318,7 @@ impl Core {
                         steering: keyspace.steering.load_full(),
                     };
                     let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    let plan = plan.map(|plan| self.merges.lock().scheduler().shape(policy, &view, plan));
                     (plan.or_else(|| overdue(Urgency::Due)), None)
                 }
             },
@@ -236,7 +327,13 @@ impl Core {
         let reserved = compactions.running.iter().map(|running| running.reserved).sum();
         let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
         let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
-        Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
+        Ok(fitting.map(|(plan, reserved)| Next {
+            facts: MergeProgress::begin(0, keyspace.id.0, &plan, &view),
+            urgent_ms: keyspace.deadline().and_then(|deadline| deadline.urgent_from_ms(plan.files())),
+            plan,
+            reserved,
+            manual,
+        }))
     }
 
     /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
@@ -447,7 +544,7 @@ impl Core {
     pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
         let compactions = self.compaction.lock();
         let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        running.map(|running| running.plan.input_bytes() / 1000 * running.progress.load(Ordering::Relaxed)).sum()
+        running.map(|running| running.done_bytes()).sum()
     }
 
     /// Notes how many runs a keyspace has, after a change of its tree.
@@ -472,8 +569,9 @@ impl Core {
     #[expect(clippy::cast_precision_loss, reason = "small counts")]
     pub(crate) fn runs_merged_so_far(&self) -> Vec<(KeyspaceId, f64)> {
         let compactions = self.compaction.lock();
-        let merged =
-            |r: &Arc<Running>| (r.keyspace, r.runs_of_l0 as f64 * r.progress.load(Ordering::Relaxed) as f64 / 1e3);
+        let merged = |r: &Arc<Running>| {
+            (r.keyspace, r.runs_of_l0 as f64 * r.done_bytes() as f64 / r.facts.input_bytes.max(1) as f64)
+        };
         compactions.running.iter().map(merged).collect()
     }
 }
