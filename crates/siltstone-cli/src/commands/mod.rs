@@ -11,6 +11,7 @@ mod get;
 mod import;
 mod inspect;
 mod put;
+mod reproduce;
 mod scan;
 mod stats;
 mod strategies;
@@ -60,6 +61,8 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// Measure how many writes a store bears for long, without stalls
     TwoPhase(two_phase::TwoPhaseCommand),
+    /// Run a published study again and say which of its claims hold
+    Reproduce(reproduce::Reproduce),
     /// Compare compaction strategies on your data
     Compare(compare::Compare),
 }
@@ -84,6 +87,7 @@ impl Command {
             Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
             Command::TwoPhase(command) => command.run(interrupt),
+            Command::Reproduce(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
         }
     }

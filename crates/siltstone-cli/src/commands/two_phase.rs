@@ -8,6 +8,7 @@ use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use siltstone::Options;
 use siltstone::io::sim::Device;
+use siltstone::schedule::Scheduler;
 use siltstone_lab::load::two_phase::{Part, TwoPhase, TwoPhaseResult, run};
 use siltstone_lab::load::{DiskWorld, LoadResult, SimWorld, Spacing, World};
 use siltstone_lab::num::{float, floor};
@@ -23,7 +24,7 @@ use crate::store::{OptionArgs, size};
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   siltstone two-phase
-  siltstone two-phase --strategy tiering --utilization 0.9
+  siltstone two-phase --strategy tiering --scheduler single --utilization 0.9
   siltstone two-phase --world disk --duration 5m --set keyspace.strategy=./mine.toml --json
 
 The method of luo19 (section 3). All records are loaded. Then a closed loop updates random ones as fast as the store takes them: the
@@ -38,6 +39,12 @@ pub(crate) struct TwoPhaseCommand {
     /// Strategy: a name that `strategies` lists, or a file
     #[arg(long, value_name = "NAME|FILE")]
     strategy: Option<String>,
+    /// Merge scheduler of the running phase: single, fair, greedy, spring-gear, silk or score
+    #[arg(long, value_name = "NAME")]
+    scheduler: Option<String>,
+    /// Merge scheduler of the testing phase; greedy ones measure more than they can keep up
+    #[arg(long, value_name = "NAME", default_value = "fair")]
+    testing_scheduler: String,
     /// Share of the measured rate at which writes come in the running phase, above 0 and below 1
     #[arg(long, default_value_t = 0.95, value_parser = utilization)]
     utilization: f64,
@@ -194,6 +201,11 @@ impl TwoPhaseCommand {
             let is_given = |name: &str| sizes.is_some_and(|sizes| sizes.contains_key(name));
             scale_down(&mut options, &is_given);
         }
+        if let Some(scheduler) = &self.scheduler {
+            options.scheduler = Scheduler::from_text(scheduler)?;
+        }
+        let mut testing = options.clone();
+        testing.scheduler = Scheduler::from_text(&self.testing_scheduler)?;
         let duration = self.duration.unwrap_or(Duration::from_secs(if is_disk { 60 } else { 7200 }));
         let warm_up = self.warm_up.unwrap_or(duration / 6);
         if warm_up >= duration {
@@ -201,7 +213,7 @@ impl TwoPhaseCommand {
         }
         let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         Ok(TwoPhase {
-            testing: options.clone(),
+            testing,
             running: options,
             workload: Workload {
                 seed: self.seed,

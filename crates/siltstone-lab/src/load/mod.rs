@@ -5,16 +5,19 @@
 //! arrivals   when operations are due: closed loop, steady, bursts, on and off
 //! world      where a load runs: real files and real time, or a simulated disk in virtual time
 //! driver     a load of either kind, in either world: waiting and processing time apart, throughput over time
+//! trial      one store, loaded and then driven
 //! two_phase  how much a store can do, and whether it bears nearly that much for long (luo19)
 //! ```
 
 mod arrivals;
 mod driver;
 mod phase;
+mod trial;
 pub mod two_phase;
 mod world;
 
 pub use arrivals::{Arrivals, Rate, Schedule, Spacing, Stretch};
 pub use driver::{Load, LoadResult, Moment, Window, drive};
 pub use phase::{PhaseResult, run_phase};
+pub use trial::{Stage, Trial, TrialResult};
 pub use world::{DiskWorld, SimWorld, World};

@@ -6,15 +6,14 @@
 //! quick and nothing queues up, `W` was honest and the design is *sustainable* at that load.
 
 use serde::Serialize;
-use siltstone::io::Rng;
-use siltstone::{Db, Options, Result};
+use siltstone::Options;
 
 use super::arrivals::{Arrivals, Rate, Spacing};
-use super::driver::{Load, LoadResult, Moment, drive};
+use super::driver::{Load, LoadResult, Moment};
+use super::trial::{Stage, Trial};
 use super::world::World;
-use crate::num::{float, index};
 use crate::report::duration_ns;
-use crate::workload::{KeyLaw, KeyPicker, KeyWriter, ValueSource, Workload};
+use crate::workload::{KeyLaw, Workload};
 
 /// What is asked.
 #[derive(Clone, Debug)]
@@ -88,7 +87,12 @@ pub fn run(
         seed: ask.workload.seed,
     };
     let strategy = ask.running.keyspace.strategy.clone();
-    let testing = phase(ask, &ask.testing, &load(Arrivals::Closed, ask.testing_ns), &*world()?, Part::Testing, watch)?;
+    let mut phase = |options: &Options, load: &Load, part, world: Box<dyn World>| {
+        let trial = Trial { options, workload: &ask.workload, law: ask.law, load };
+        trial.run(&*world, &mut |stage, moment| watch(if stage == Stage::Load { Part::Load } else { part }, moment))
+    };
+    let closed = load(Arrivals::Closed, ask.testing_ns);
+    let testing = phase(&ask.testing, &closed, Part::Testing, world()?)?.load;
     if testing.is_partial {
         let reason = "the run was ended in its testing phase".to_owned();
         return Ok(TwoPhaseResult {
@@ -103,7 +107,7 @@ pub fn run(
     let elapsed_ns = ask.testing_ns - ask.warm_up_ns;
     let rate = Rate::over(testing.operations, elapsed_ns).times(u64::from(ask.utilization_percent), 100);
     let arrivals = Arrivals::steady(rate, ask.spacing);
-    let running = phase(ask, &ask.running, &load(arrivals, ask.running_ns), &*world()?, Part::Running, watch)?;
+    let running = phase(&ask.running, &load(arrivals, ask.running_ns), Part::Running, world()?)?.load;
     let (is_sustainable, reason) = judge(&running, ask.p99_limit_ns);
     let arrivals_per_s = rate.as_f64();
     Ok(TwoPhaseResult { strategy, testing, arrivals_per_s, running: Some(running), is_sustainable, reason })
@@ -130,72 +134,6 @@ fn judge(running: &LoadResult, p99_limit_ns: u64) -> (bool, String) {
         );
     }
     (true, format!("the p99 write latency is {}, and no queue grows", duration_ns(p99_ns)))
-}
-
-fn phase(
-    ask: &TwoPhase,
-    options: &Options,
-    load: &Load,
-    world: &dyn World,
-    part: Part,
-    watch: &mut dyn FnMut(Part, Moment) -> bool,
-) -> anyhow::Result<LoadResult> {
-    let db = world.open(options)?;
-    let mut writer = Writer::new(ask, &db);
-    fill(&mut writer, world, ask.workload.records, watch)?;
-    db.wait_idle()?;
-    writer.picker = KeyPicker::new(&ask.workload, ask.law, "updates");
-    let mut runs = || db.stats().runs;
-    let result = drive(world, load, &mut || writer.put(), &mut runs, &mut |moment| watch(part, moment))?;
-    // What is left to merge is of no interest; closing does not wait for it.
-    db.close()?;
-    Ok(result)
-}
-
-/// Loads every key once, in random order. An early end shows in the phase that follows.
-fn fill(
-    writer: &mut Writer,
-    world: &dyn World,
-    records: u64,
-    watch: &mut dyn FnMut(Part, Moment) -> bool,
-) -> Result<()> {
-    for done in 0..records {
-        writer.put()?;
-        world.spend();
-        if done.is_multiple_of(1 << 12)
-            && !watch(Part::Load, Moment { share: float(done) / float(records), operations: done })
-        {
-            break;
-        }
-    }
-    Ok(())
-}
-
-/// Puts records of a workload.
-struct Writer {
-    keyspace: siltstone::Keyspace,
-    picker: KeyPicker,
-    keys: KeyWriter,
-    values: ValueSource,
-    value_bytes: usize,
-}
-
-impl Writer {
-    fn new(ask: &TwoPhase, db: &Db) -> Writer {
-        let workload = &ask.workload;
-        let value_bytes = index(u64::from(workload.value_bytes));
-        Writer {
-            keyspace: db.default_keyspace(),
-            picker: KeyPicker::new(workload, KeyLaw::Shuffled, "load"),
-            keys: KeyWriter::new(workload.key_bytes),
-            values: ValueSource::new(value_bytes, Rng::new(workload.seed).split("values")),
-            value_bytes,
-        }
-    }
-
-    fn put(&mut self) -> Result<()> {
-        self.keyspace.put(self.keys.key(self.picker.pick()), self.values.next(self.value_bytes))
-    }
 }
 
 #[cfg(test)]
