@@ -263,3 +263,93 @@ fn run_jobs(jobs: &[(usize, Job)], progress: &(dyn Fn(usize) -> bool + Sync)) ->
     })?;
     Ok(results.into_inner().expect("no holder panics"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, judge};
+    use super::*;
+
+    const SMALL: &str = r#"
+        id = "X"
+        title = "small"
+        source = "nowhere"
+        [setup]
+        records = 2000
+        value_bytes = 200
+        bandwidth_bytes_per_s = 50_000
+        run = "10m"
+        warm_up = "1m"
+        window = "10s"
+        [setup.options]
+        compaction_threads = 1
+        write_memory_bytes = 65_536
+        [setup.options.keyspace]
+        strategy = "tiering"
+        memtable_bytes = 32_768
+        file_bytes = 32_768
+        [sweep]
+        option = "keyspace.size_ratio"
+        values = [2, 4]
+        [[run]]
+        name = "closed"
+        load = "closed"
+        [[run]]
+        name = "same"
+        load = "closed"
+        [[run]]
+        name = "half"
+        load = "open"
+        of = "closed"
+        utilization = 0.5
+        [[run]]
+        name = "bursts"
+        load = "open"
+        of = "closed"
+        bursts = [{ utilization = 0.2, for = "1m" }, { utilization = 0.8, for = "1m" }]
+        [[claim]]
+        id = "X.a"
+        says = "half of what it can do is half"
+        paper = "0.5"
+        left = "half.w"
+        over = "closed.w"
+        at_least = 0.49
+        at_most = 0.51
+        [[claim]]
+        id = "X.b"
+        says = "tiering does more with a larger size ratio"
+        paper = "rising"
+        left = "closed.w"
+        trend = "rising"
+        [[claim]]
+        id = "X.c"
+        says = "bursts waver"
+        paper = "60 % about a mean of 50 %"
+        left = "bursts.cv"
+        over = "half.cv"
+        at_least = 5.0
+    "#;
+
+    #[test]
+    fn runs_are_made_once_each_and_come_out_the_same() {
+        let experiment = Experiment::parse(SMALL, &Setup::default()).unwrap();
+        let experiments = [experiment];
+        let run = || run_all(&experiments, 1, 7, &|_, total| total == 8).unwrap();
+        let results = run();
+        assert_eq!(results.len(), 8, "four runs at two values");
+        let measures = |name: &str, point: usize| {
+            results
+                .iter()
+                .find(|result| result.name == name && result.point == point)
+                .map(|result| result.measures.clone())
+        };
+        assert_eq!(measures("closed", 1), measures("same", 1));
+        assert_ne!(measures("closed", 0), measures("closed", 1));
+        let findings = judge(&experiments[0], &results);
+        assert!(findings.iter().all(|finding| finding.verdict == Verdict::Holds), "{findings:?}");
+        let text = |results: &[RunResult]| serde_json::to_string(results).unwrap();
+        assert_eq!(text(&results), text(&run()), "bit for bit");
+        let early = run_all(&experiments, 1, 7, &|done, _| done < 2).unwrap();
+        let findings = judge(&experiments[0], &early);
+        assert!(early.len() < 8 && findings.iter().any(|finding| finding.verdict == Verdict::NotRun), "{findings:?}");
+    }
+}

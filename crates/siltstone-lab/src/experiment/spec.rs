@@ -231,7 +231,7 @@ fn overlay(under: &mut toml::Table, over: &toml::Table) {
 }
 
 impl Experiment {
-    fn parse(text: &str, defaults: &Setup) -> anyhow::Result<Experiment> {
+    pub(super) fn parse(text: &str, defaults: &Setup) -> anyhow::Result<Experiment> {
         let mut experiment: Experiment = toml::from_str(text)?;
         experiment.setup = experiment.setup.over(defaults);
         let closed: Vec<&str> =
