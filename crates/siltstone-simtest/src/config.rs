@@ -6,9 +6,12 @@
 
 use std::time::Duration;
 
+use siltstone::compaction::{Sizes, Strategy};
 use siltstone::io::Rng;
 use siltstone::options::{Compression, DirectOptions, LogOptions, MemtableKind};
-use siltstone::schedule::Scheduler;
+use siltstone::schedule::constraint::Local;
+use siltstone::schedule::write_control::{Delay, Limit};
+use siltstone::schedule::{Constraint, Scheduler, WriteControl};
 use siltstone::{KeyspaceOptions, Options};
 
 use crate::ops::index;
@@ -79,7 +82,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         14 => vec![Compression::Zstd],
         _ => vec![Compression::None, Compression::Lz4, Compression::Zstd],
     };
-    KeyspaceOptions {
+    let options = KeyspaceOptions {
         memtable_bytes: 1024 << rng.below(5),
         memtable: if rng.one_in(4) { MemtableKind::SortedVector } else { MemtableKind::Tree },
         strategy: strategies[index(rng, strategies.len() as u64)].clone(),
@@ -89,9 +92,36 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         block_bytes: 64 << rng.below(4),
         filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
         compression,
-        max_runs: if rng.one_in(2) { 0 } else { crate::ops::number(rng.between(6, 12)) },
         delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
+        ..KeyspaceOptions::default()
+    };
+    write_limits(rng, options)
+}
+
+/// The same options with a constraint and a write control of their own.
+fn write_limits(rng: &mut Rng, mut options: KeyspaceOptions) -> KeyspaceOptions {
+    let local = |per_level| Constraint::Local(Local { per_level });
+    match rng.below(6) {
+        0..3 => {}
+        3 => options.max_runs = least(&options, Constraint::default()) + crate::ops::number(rng.below(7)),
+        4 => options.constraint = local(0),
+        _ => options.constraint = local(least(&options, local(0)) + crate::ops::number(rng.below(4))),
     }
+    options.write_control = match rng.below(8) {
+        0 => WriteControl::Stop,
+        1 => WriteControl::Limit(Limit { rate_bytes_per_s: 1000 << rng.below(8) }),
+        2 => WriteControl::CompactionFirst,
+        3 => WriteControl::Delay(Delay { free_bytes_per_s: 1 << 20, least_bytes_per_s: 1000 }),
+        _ => WriteControl::default(),
+    };
+    options.max_write_stall = rng.one_in(6).then(|| Duration::from_millis(rng.between(1, 200)));
+    options
+}
+
+/// The least limit that a constraint can have under the strategy of `options`.
+pub fn least(options: &KeyspaceOptions, constraint: Constraint) -> u32 {
+    let policy = Strategy::resolve(&options.strategy).expect("one of ours");
+    constraint.least(&policy, Sizes::from(options))
 }
 
 /// One of the merge schedulers, most with the parameters that they have by default.

@@ -30,7 +30,7 @@ use super::metrics::Metrics;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{Tree, View};
-use super::stats::{Counters, ReadStats};
+use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
 use super::work::{Compactions, FlushState, MergeSet};
 use super::write::WriteState;
@@ -40,7 +40,9 @@ use crate::event::{Event, EventListener};
 use crate::io::{Clock, FileLock, Fs, Limiter, Workers};
 use crate::key::SeqNo;
 use crate::memtable::ArenaPool;
+use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
+use crate::schedule::constraint::RunLimits;
 use crate::version::{KeyspaceId, Manifest, Version};
 use crate::wal::LogShared;
 
@@ -101,11 +103,16 @@ pub(crate) struct Core {
     pub(crate) tables: TableCache,
     /// Memory of memtables that were flushed.
     pub(crate) arenas: Arc<ArenaPool>,
-    pub(crate) pace: Pace,
+    /// Some keyspace has events that were not told yet.
+    pub(crate) is_untold: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) workers: OnceLock<Box<dyn Workers>>,
     /// Held while the store is open; none in a store opened read-only.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+fn to_u32_saturating(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// A keyspace of an open store.
@@ -120,10 +127,18 @@ pub(crate) struct KeyspaceCore {
     pub(crate) untold: Mutex<Vec<Event>>,
     /// Why nothing is merged although nothing runs: the policy's plan broke a law.
     pub(crate) stuck: Mutex<Option<Error>>,
-    /// Runs in all levels together at which writers of this keyspace are slowed down.
+    /// Runs at which writers of this keyspace are slowed down: those in all levels, or those of L0 if the constraint is local.
     pub(crate) slow_runs: AtomicU64,
-    /// Runs in all levels together at which they stop. Both follow the depth of the tree.
+    /// Runs at which they stop. Both follow the depth of the tree.
     pub(crate) stop_runs: AtomicU64,
+    /// The price of writing.
+    pub(crate) pace: Pace,
+    /// How long its writers have waited.
+    pub(crate) waits: WriteWaits,
+    /// The listener knows that a stall is near.
+    pub(crate) warned: AtomicBool,
+    /// The epoch of work at which the planner last found nothing to do here while nothing ran.
+    pub(crate) settled_epoch: AtomicU64,
     pub(crate) view: ArcSwap<View>,
     pub(crate) publish: Mutex<()>,
     pub(crate) dropped: AtomicBool,
@@ -140,6 +155,21 @@ pub(crate) struct KeyspaceCore {
 }
 
 impl KeyspaceCore {
+    /// The runs that count against its limits, memtables that will become runs included.
+    pub(crate) fn counted_runs(&self, view: &View) -> u64 {
+        self.options.constraint().counted(&view.tree.version) + to_u64(view.immutables.len())
+    }
+
+    /// What so many runs owe, from 0 to 1.
+    pub(crate) fn run_debt(&self, runs: f64) -> f64 {
+        let limits = RunLimits {
+            expected: 0,
+            slowdown_runs: to_u32_saturating(self.slow_runs.load(Ordering::Relaxed)),
+            stop_runs: to_u32_saturating(self.stop_runs.load(Ordering::Relaxed)),
+        };
+        limits.debt(runs)
+    }
+
     /// Replaces the view by what `change` makes of it.
     pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
         let _publish = self.publish.lock();

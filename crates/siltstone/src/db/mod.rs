@@ -528,7 +528,7 @@ impl Keyspace {
 
     /// Its statistics.
     pub fn stats(&self) -> KeyspaceStats {
-        stats::of_keyspace(&self.keyspace, self.core().now_ms())
+        self.core().keyspace_stats(&self.keyspace, self.core().now_ms())
     }
 
     /// Its space amplification by sarkar21's definition: bytes of records in files that no reader without a snapshot needs, over those of

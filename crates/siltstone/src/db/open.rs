@@ -18,13 +18,13 @@ use super::env::Env;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
-use super::stats::{Counters, ReadStats};
+use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
 use super::work::{Compactions, FlushState, MergeSet};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::CompactionPolicy;
+use crate::compaction::{CompactionPolicy, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{Kind, SeqNo, Trailer};
@@ -59,8 +59,9 @@ impl Drop for Open {
 pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> {
     options.validate()?;
     // A wrong strategy should be told before anything is created.
-    resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
+    let policy = resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
     if !Manifest::exists(&*env.fs, dir)? {
+        options.keyspace.constraint().check(&*policy, Sizes::from(&options.keyspace))?;
         check_may_create(&*env.fs, dir, &options, &env)?;
         env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
     } else if options.error_if_exists {
@@ -252,7 +253,7 @@ fn assemble(
         cache,
         tables,
         arenas,
-        pace: Pace::default(),
+        is_untold: AtomicBool::new(false),
         counters,
         workers: OnceLock::new(),
         lock: Mutex::new(lock),
@@ -305,6 +306,10 @@ pub(crate) fn keyspace_core(
         stuck: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
+        pace: Pace::default(),
+        waits: WriteWaits::default(),
+        warned: AtomicBool::new(false),
+        settled_epoch: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
@@ -432,6 +437,7 @@ impl Core {
         self.health.check_write()?;
         options.validate()?;
         let policy = self.policies.resolve(&options.strategy)?;
+        options.constraint().check(&*policy, Sizes::from(options))?;
         if name.is_empty() || name.len() > 255 {
             return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));
         }
@@ -505,6 +511,16 @@ impl Core {
         self.keyspaces.store(Arc::new(keyspaces));
     }
 
+    /// A keyspace at wall time `now_ms`.
+    pub(crate) fn keyspace_stats(&self, keyspace: &KeyspaceCore, now_ms: u64) -> stats::KeyspaceStats {
+        let owed = self.owed_by(keyspace);
+        stats::KeyspaceStats {
+            debt_bytes: owed.debt_bytes(),
+            debt_seconds: owed.debt_seconds(),
+            ..stats::of_keyspace(keyspace, now_ms)
+        }
+    }
+
     pub(crate) fn stats(&self) -> stats::Stats {
         let cache = self.cache.stats();
         let now_ms = self.now_ms();
@@ -517,10 +533,14 @@ impl Core {
             snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
             scheduler: self.merges.lock().scheduler().to_string(),
-            keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace, now_ms)).collect(),
+            keyspaces: self.keyspaces.load().values().map(|keyspace| self.keyspace_stats(keyspace, now_ms)).collect(),
             ..self.counters.read()
         };
         let merges = self.merge_states();
+        let work = self.work_now();
+        stats.debt_bytes = work.debt_bytes();
+        stats.debt_seconds = work.debt_seconds();
+        stats.sustainable_write_bytes_per_s = work.sustainable_bytes_per_s();
         stats.merges = to_u64(merges.len());
         stats.merges_waiting = to_u64(merges.iter().filter(|merge| !merge.steps).count());
         stats.keyspaces.sort_by(|a, b| a.name.cmp(&b.name));

@@ -30,6 +30,18 @@ pub(crate) struct View {
     pub(crate) tree: Arc<Tree>,
 }
 
+impl View {
+    /// Bytes of the memtables that wait for their flush.
+    pub(crate) fn immutable_bytes(&self) -> u64 {
+        self.immutables.iter().map(|slot| slot.table.bytes()).sum()
+    }
+
+    /// Bytes of all memtables.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.immutable_bytes() + self.memtable.table.bytes()
+    }
+}
+
 /// A memtable and what ties it to the log.
 pub(crate) struct MemSlot {
     pub(crate) table: Arc<Memtable>,

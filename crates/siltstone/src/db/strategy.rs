@@ -25,7 +25,6 @@ use crate::event::Event;
 use crate::forecast::{Circumstances, Forecast, forecast};
 use crate::num::{to_f64, to_usize};
 use crate::options::KeyspaceOptions;
-use crate::schedule::constraint::run_limits;
 use crate::version::{ManifestEdit, Version};
 
 /// What decides a keyspace's compactions now. Replaced as a whole, so that nobody sees half a switch.
@@ -141,7 +140,7 @@ impl KeyspaceCore {
     pub(crate) fn set_limits(&self, version: &Version) {
         let view = LsmView::new(version, Sizes::from(&self.options));
         let asked =
-            |policy: &dyn CompactionPolicy| (run_limits(policy, &view, self.options.max_runs), policy.counts_reads());
+            |policy: &dyn CompactionPolicy| (self.options.constraint().limits(policy, &view), policy.counts_reads());
         // If not even the default can be asked, they stay as they are.
         if let Ok((limits, counts_reads)) = self.ask(asked) {
             self.counts_reads.store(counts_reads, Ordering::Relaxed);
@@ -191,6 +190,13 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Core {
+    /// The same where there mostly is nothing to tell.
+    pub(crate) fn tell_if_untold(&self) {
+        if self.is_untold.load(Ordering::Relaxed) && self.is_untold.swap(false, Ordering::Relaxed) {
+            self.tell_untold();
+        }
+    }
+
     /// Tells what happened while a lock was held.
     pub(crate) fn tell_untold(&self) {
         for keyspace in self.keyspaces.load().values() {

@@ -22,7 +22,7 @@ use super::read::MemSlot;
 use super::strategy::Steering;
 use crate::compaction::decision::{Decision, Ending};
 use crate::compaction::filters::{MAX_BITS, NewFiles};
-use crate::compaction::plan::{Place, Plan, PlanInput};
+use crate::compaction::plan::{Action, Place, Plan, PlanInput};
 use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind};
@@ -32,7 +32,7 @@ use crate::jobs::JobCx;
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
 use crate::key::SeqNo;
-use crate::num::to_u64;
+use crate::num::{to_f64, to_u64};
 use crate::schedule::MergeProgress;
 use crate::sst::TableOptions;
 use crate::version::{KeyspaceId, LevelId, SstId, Version};
@@ -103,6 +103,19 @@ impl PartialEq for Seen {
 }
 
 impl Compactions {
+    /// What runs in a keyspace.
+    pub(super) fn of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = &Arc<Running>> {
+        self.running.iter().filter(move |running| running.keyspace == keyspace)
+    }
+
+    /// Bytes of input that merges have still to read, of one keyspace or of all.
+    pub(super) fn left_bytes(&self, keyspace: Option<KeyspaceId>) -> u64 {
+        let counts = |running: &&Arc<Running>| {
+            running.plan.action == Action::Merge && keyspace.is_none_or(|keyspace| running.keyspace == keyspace)
+        };
+        self.running.iter().filter(counts).map(|running| running.left_bytes()).sum()
+    }
+
     /// What runs in a keyspace, with its records, and the round-robin cursors.
     pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
         let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
@@ -124,7 +137,7 @@ pub(super) struct Jobs {
 }
 
 /// A compaction that has been chosen and has not taken effect yet.
-struct Running {
+pub(super) struct Running {
     keyspace: KeyspaceId,
     plan: Arc<Plan>,
     /// Bytes that it may take for a time; 0 without a budget.
@@ -328,6 +341,20 @@ impl Running {
             progress: AtomicU64::new(0),
             manual,
         }
+    }
+
+    fn left_bytes(&self) -> u64 {
+        self.facts.input_bytes - self.done_bytes()
+    }
+
+    /// Of the runs that it takes out of L0 those that are merged, in fractions.
+    pub(super) fn runs_merged_so_far(&self) -> f64 {
+        to_f64(self.runs_of_l0) * to_f64(self.done_bytes()) / to_f64(self.facts.input_bytes.max(1))
+    }
+
+    /// Bytes that it has still to read, if it leaves the tree with fewer runs.
+    pub(super) fn relief_bytes(&self) -> Option<u64> {
+        (self.facts.fewer_runs > 0 && self.plan.action == Action::Merge).then(|| self.left_bytes())
     }
 
     /// Bytes of its input that are merged.

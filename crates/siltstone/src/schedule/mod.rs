@@ -14,9 +14,13 @@
 //! | [`silk`] | merges out of L0 first, deeper ones with what the foreground leaves | SILK |
 //! | [`score`] | the merge that was most due when it was chosen | LevelDB; luo19 section 6.1 |
 //!
+//! When writers wait is the matter of the [`constraint`] (how many runs there may be), the [`write_control`] (what happens until there) and
+//! the [`contract`] (what is sustained, what is owed, how long a write may wait). These are options of a keyspace.
+//!
 //! Whatever the scheduler, a merge that must end soon for `delete_by` goes first, and one that a user has paused waits.
 
 pub mod constraint;
+pub mod contract;
 pub mod fair;
 pub mod greedy;
 mod kind;
@@ -28,6 +32,7 @@ pub mod spring_gear;
 #[cfg(test)]
 mod tests;
 pub mod turn;
+pub mod write_control;
 
 use std::fmt;
 
@@ -36,10 +41,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use crate::compaction::{CompactionPolicy, LsmView, Plan};
 
 pub use crate::io::WorkClass;
+pub use constraint::Constraint;
 pub use greedy::Greedy;
 pub use score::Score;
 pub use silk::Silk;
 pub use spring_gear::SpringGear;
+pub use write_control::WriteControl;
 
 /// A full share.
 pub const FULL: u32 = 1000;

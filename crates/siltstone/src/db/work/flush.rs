@@ -26,6 +26,7 @@ impl Core {
         if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
             return LaneStep::IdleFor(wait);
         }
+        self.tell_if_untold();
         if state.active.is_none() {
             self.set_overdue_aside();
             state.active = self.next_flush();
@@ -131,6 +132,7 @@ impl Core {
         self.drop_log_before(floor);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(outcome.bytes_written);
+        self.counters.flushed_user_bytes.add(active.job.consumed());
         {
             let mut metrics = keyspace.metrics.lock();
             metrics.flush_bytes += outcome.bytes_written;

@@ -16,7 +16,7 @@ use crate::compaction::deadline::Urgency;
 use crate::compaction::decision::{Decision, Ended, Ending};
 use crate::compaction::plan::{Action, LawBroken, Plan};
 use crate::compaction::planner::{self, ManualStep};
-use crate::compaction::view::{LsmView, Sizes};
+use crate::compaction::view::{LsmView, MAX_LEVELS, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
@@ -186,9 +186,14 @@ impl Core {
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
         Ok(match step? {
-            Step::Done(outcome) => Stepped::Done(outcome),
+            Step::Done(outcome) => {
+                self.counters.compaction_bytes_stepped.add(active.running.left_bytes());
+                Stepped::Done(outcome)
+            }
             Step::More(bytes) => {
+                let before = active.running.done_bytes();
                 active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
+                self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
                 Stepped::More(bytes)
             }
         })
@@ -214,6 +219,10 @@ impl Core {
             let Some(next) =
                 self.plan_for(&mut compactions, keyspace)?.filter(|next| self.may_begin(&compactions, next))
             else {
+                if compactions.of(*id).next().is_none() && keyspace.settled_epoch.swap(epoch, Ordering::AcqRel) != epoch
+                {
+                    self.notify();
+                }
                 continue;
             };
             compactions.last_served = *id;
@@ -317,7 +326,7 @@ impl Core {
                         oldest_snapshot,
                         steering: keyspace.steering.load_full(),
                     };
-                    let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    let plan = self.ask_within(policy, &mut compactions.refused, keyspace, &view, seen);
                     let plan = plan.map(|plan| self.merges.lock().scheduler().shape(policy, &view, plan));
                     (plan.or_else(|| overdue(Urgency::Due)), None)
                 }
@@ -334,6 +343,34 @@ impl Core {
             reserved,
             manual,
         }))
+    }
+
+    /// What `policy` wants next that the keyspace's constraint allows. What has to wait for room is taken for begun, so that the policy says
+    /// what else there is: the merge that makes the room may be among that.
+    fn ask_within(
+        &self,
+        policy: &dyn CompactionPolicy,
+        refused: &mut BTreeMap<KeyspaceId, Seen>,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        seen: Seen,
+    ) -> Option<Plan> {
+        let constraint = keyspace.options.constraint();
+        let running = seen.running.clone();
+        let mut plan = self.ask_policy(policy, refused, keyspace, view, seen)?;
+        if !constraint.blocks(policy, view, &plan) {
+            return Some(plan);
+        }
+        let mut held = running;
+        for _ in 0..MAX_LEVELS {
+            held.push(Arc::new(plan));
+            let others = view.over(view.version, &held, view.cursors);
+            plan = planner::next(policy, &others).ok().flatten()?;
+            if !constraint.blocks(policy, view, &plan) {
+                return plan.check(view).is_ok().then_some(plan);
+            }
+        }
+        None
     }
 
     /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
@@ -563,15 +600,5 @@ impl Core {
         if !may_be_named || planted::active(Bug::DeletedAfterFailedSync) {
             jobs::discard(&*self.fs, &self.dir, ids, IoCtx::foreground(IoClass::Meta));
         }
-    }
-
-    /// For each merge of L0 runs, the share of them that is merged already: the debt sinks while it runs, not only at its end.
-    #[expect(clippy::cast_precision_loss, reason = "small counts")]
-    pub(crate) fn runs_merged_so_far(&self) -> Vec<(KeyspaceId, f64)> {
-        let compactions = self.compaction.lock();
-        let merged = |r: &Arc<Running>| {
-            (r.keyspace, r.runs_of_l0 as f64 * r.done_bytes() as f64 / r.facts.input_bytes.max(1) as f64)
-        };
-        compactions.running.iter().map(merged).collect()
     }
 }
