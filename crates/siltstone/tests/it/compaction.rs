@@ -29,6 +29,7 @@ use crate::golden::{self, Command};
 mod invisible;
 mod leveldb;
 mod oracles;
+mod phases;
 mod proofs;
 mod sim;
 
@@ -143,7 +144,7 @@ impl Room {
             None => self.strategy.clone().ok_or("no strategy yet")?,
         };
         if let Some(runs) = command.parsed("l0_runs") {
-            strategy.layout = Layout::OneLeveling { l0_runs: runs };
+            strategy.layout = Layout::OneLeveling { l0_runs: runs, two_phase: false };
         }
         Ok(strategy)
     }
