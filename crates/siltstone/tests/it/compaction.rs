@@ -123,6 +123,7 @@ impl Room {
             .with_cursors(&self.cursors)
             .with_counters(&self.counters)
             .with_oldest_snapshot(command.parsed("snapshot").map(SeqNo))
+            .with_last_write(command.parsed::<u64>("wrote"))
             .at(command.parsed("now").unwrap_or(0))
     }
 
@@ -136,6 +137,7 @@ impl Room {
             "level1",
             "snapshot",
             "now",
+            "wrote",
             "first",
             "last",
         ]);

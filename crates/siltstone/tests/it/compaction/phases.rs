@@ -161,6 +161,30 @@ fn the_parts_come_and_go_with_the_strategy() {
     assert!(jobs > 0 && parted(&sim) == 0);
 }
 
+/// Aggressive compaction (guo17 section VI): a pause brings everything to the last level, and no sooner than it is one.
+#[test]
+fn a_pause_brings_everything_down() {
+    let mut sim = Sim::named("dlsm", SIZES);
+    let mut busy = Sim::named("lsbm", SIZES);
+    let mut rng = Rng::new(6);
+    for n in 0..150 {
+        let keys: Vec<u32> = (0..100).map(|_| number(rng.below(1 << 26))).collect();
+        for sim in [&mut sim, &mut busy] {
+            sim.flush(&keys, &[]);
+            sim.now_ms += 9_000;
+            sim.settle();
+        }
+        assert_eq!(sim.version, busy.version, "flush {n}: nine seconds are no pause");
+    }
+    let due = sim.strategy.next_time_ms(&sim.view());
+    assert_eq!(due, Some(sim.flushed_ms + 10_000));
+    sim.now_ms += 1_000;
+    assert!(sim.settle() > 50);
+    let runs: Vec<usize> = sim.version.levels.iter().map(|level| level.runs.len()).collect();
+    assert!(runs.len() >= 4 && runs.iter().sum::<usize>() == 1, "{runs:?}");
+    assert_eq!(sim.strategy.next_time_ms(&sim.view()), None);
+}
+
 /// A file as the oracle sees it: id, first, last, bytes.
 type File = (u64, u64, u64, u64);
 
