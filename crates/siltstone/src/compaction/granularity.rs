@@ -112,22 +112,26 @@ pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_
 }
 
 /// The place of a job's output in level `to`. In a leveled level it is the newest run (the only one, unless the strategy was changed),
-/// or the one that a running job is about to make. In a tiered level it is a new run, newer than all that are there or coming.
+/// or the one that a running job is about to make; beside a deletion part it is the insertion part, or the beginning of one. In a tiered
+/// level it is a new run, newer than all that are there or coming.
 fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place {
     let there = shape.view.newest_run(to).map(|run| run.order);
     let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
     let own = sources.iter().map(|input| input.run).max().unwrap_or_default();
+    let shrinking = shape.deletion_part(to).map(|run| run.order);
     let run = match there.max(coming) {
-        Some(newest) if shape.is_leveled(to) => newest,
+        Some(newest) if shape.is_leveled(to) && Some(newest) != shrinking => newest,
         Some(newest) => own.max(RunOrder(newest.0 + 1)),
         None => own,
     };
     Place { level: to, run }
 }
 
-/// The layout's own rule: the newer runs of a leveled level are merged into the oldest.
-pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
-    let (oldest, newer) = view.level(level).runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
+/// The layout's own rule: the newer runs of a leveled level are merged into the oldest, a deletion part not counted.
+pub fn into_oldest_run(shape: &Shape<'_>, level: LevelId) -> Option<Draft> {
+    let runs = &shape.view.level(level).runs;
+    let runs = &runs[..runs.len() - usize::from(shape.deletion_part(level).is_some())];
+    let (oldest, newer) = runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
     let mut inputs: Vec<PlanInput> = newer.iter().map(|run| whole(level, run)).collect();
     let (first, last) = hull(&inputs);
     let met = oldest.overlapping(first, last);
@@ -276,10 +280,11 @@ pub fn files_down(
 }
 
 /// `seed` and all files of the level that share keys with it, directly or through others; newest run first. A leveled level's only run
-/// adds nothing. Where a leveled level still holds several runs, newer ones stay behind: they are merged into it later.
+/// adds nothing. Where a leveled level still holds several runs, newer ones stay behind: they are merged into it later. What leaves an
+/// insertion part takes along what it meets in the deletion part, which is older.
 fn closure(shape: &Shape<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanInput> {
     if shape.is_leveled(level) {
-        return seed;
+        return with_older(shape.view, level, seed);
     }
     let runs = &shape.view.level(level).runs;
     let mut inputs = seed;
@@ -294,4 +299,20 @@ fn closure(shape: &Shape<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanI
         }
         inputs = met;
     }
+}
+
+/// `seed`, of one level, and what it meets in older runs of the level, which may meet more in still older ones.
+fn with_older(view: &LsmView<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanInput> {
+    let mut inputs = seed;
+    let Some(newest) = inputs.last().map(|input| input.run) else {
+        return inputs;
+    };
+    for run in view.level(level).runs.iter().filter(|run| run.order < newest) {
+        let (first, last) = hull(&inputs);
+        let met = run.overlapping(first, last);
+        if !met.is_empty() {
+            inputs.push(PlanInput { level, run: run.order, files: met.to_vec() });
+        }
+    }
+    inputs
 }

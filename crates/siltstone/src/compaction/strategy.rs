@@ -69,6 +69,7 @@ static PRESETS: &[Preset] = presets![
     "cassandra-ucs",
     "clsm",
     "cold",
+    "dlsm",
     "dostoevsky",
     "fd-tree",
     "full",

@@ -96,6 +96,15 @@ pub enum Trigger {
         #[serde(default = "hundred")]
         min_reads: u64,
     },
+    /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
+    /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
+    /// write. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
+    /// was to fire. So it fires between `after` and twice as long after the last write.
+    Idle {
+        /// For how long nothing was written, as "10s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        after: Duration,
+    },
 }
 
 const fn sixteen_kib() -> u64 {
@@ -156,6 +165,7 @@ impl Trigger {
             Trigger::FileStaleness { .. } => "file-staleness",
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
+            Trigger::Idle { .. } => "idle",
         }
     }
 
@@ -187,7 +197,7 @@ impl Trigger {
     ///
     /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
     /// - tombstones that have expired, which go before all sizes, the shallowest level first;
-    /// - reads in vain, which come after all sizes (LevelDB).
+    /// - reads in vain, which come after all sizes (LevelDB), and idleness, which comes after those.
     pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
         match self {
             Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
@@ -195,6 +205,8 @@ impl Trigger {
             }
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
             Trigger::ReadAmplification { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            // The upper levels first: what comes down from them goes on with the rest.
+            Trigger::Idle { .. } => -f64::from(level.0),
             _ => measure.score(),
         }
     }
@@ -249,12 +261,16 @@ impl Trigger {
                 let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
                 Some(Measure { value, threshold: 1.0 })
             }
+            Trigger::Idle { after } => {
+                let value = to_f64(view.idle_ms()) / 1000.0;
+                (level < view.last_level()).then_some(Measure { value, threshold: after.as_secs_f64() })
+            }
         }
     }
 
     /// Whether time alone makes it fire.
     pub fn is_timed(&self) -> bool {
-        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. })
+        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. } | Trigger::Idle { .. })
     }
 
     /// The next wall time, in milliseconds, at which time alone makes it fire in a level where it does not fire now.
@@ -270,6 +286,10 @@ impl Trigger {
                 // A file expires when it is older than allowed, not as old.
                 let allowed_ms = whole(allowed_age_ms(shape, *ttl, level)).saturating_add(1);
                 files().filter_map(|file| Some(file.oldest_tombstone_ms?.saturating_add(allowed_ms))).collect()
+            }
+            Trigger::Idle { after } if level < view.last_level() => {
+                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                view.last_write_ms.map(|ms| ms.saturating_add(after_ms)).into_iter().collect()
             }
             _ => Vec::new(),
         };

@@ -51,6 +51,8 @@ pub struct LsmView<'a> {
     pub sizes: Sizes,
     /// Wall time, in milliseconds since 1970.
     pub now_ms: u64,
+    /// Wall time of the keyspace's last write as far as it is known, in milliseconds since 1970; none counts as just now.
+    pub last_write_ms: Option<u64>,
     /// The oldest sequence number that a snapshot reads at; none without snapshots.
     pub oldest_snapshot: Option<SeqNo>,
     /// Reads by file. A file that is missing here was not read.
@@ -69,6 +71,7 @@ impl<'a> LsmView<'a> {
             version,
             sizes,
             now_ms: 0,
+            last_write_ms: None,
             oldest_snapshot: None,
             counters: None,
             cursors: &[],
@@ -101,6 +104,13 @@ impl<'a> LsmView<'a> {
     #[must_use]
     pub fn at(mut self, now_ms: u64) -> LsmView<'a> {
         self.now_ms = now_ms;
+        self
+    }
+
+    /// The same view with the last write at wall time `ms`.
+    #[must_use]
+    pub fn with_last_write(mut self, ms: impl Into<Option<u64>>) -> LsmView<'a> {
+        self.last_write_ms = ms.into();
         self
     }
 
@@ -186,6 +196,11 @@ impl<'a> LsmView<'a> {
     /// The key after which round-robin goes on in `level`; empty for the start.
     pub fn cursor(&self, level: LevelId) -> &'a [u8] {
         self.cursors.get(level.index()).map_or(&[], |key| &key[..])
+    }
+
+    /// For how long nothing has been written, in milliseconds.
+    pub fn idle_ms(&self) -> u64 {
+        self.last_write_ms.map_or(0, |ms| self.now_ms.saturating_sub(ms))
     }
 
     /// Whether every snapshot sees everything that is in `file`.

@@ -148,10 +148,33 @@ pub(crate) struct KeyspaceCore {
     pub(crate) ingesting: AtomicBool,
     /// Its last compactions.
     pub(crate) decisions: Mutex<Ring>,
+    /// When it was written to last.
+    pub(crate) wrote: Mutex<Wrote>,
     /// What compaction has cost.
     pub(crate) metrics: Mutex<Metrics>,
     /// What lookups have counted.
     pub(crate) reads: ReadStats,
+}
+
+/// When a keyspace was written to last, as far as anyone has looked: a put does not read the clock for it.
+pub(crate) struct Wrote {
+    /// The newest write seen.
+    seq: SeqNo,
+    /// When it was seen first; the opening of the keyspace before any.
+    pub(crate) ms: u64,
+}
+
+impl Wrote {
+    /// Nothing was written since `now_ms`.
+    pub(crate) fn since(now_ms: u64) -> Wrote {
+        Wrote { seq: SeqNo(0), ms: now_ms }
+    }
+
+    fn see(&mut self, seq: SeqNo, now_ms: u64) {
+        if seq > self.seq {
+            *self = Wrote { seq, ms: now_ms };
+        }
+    }
 }
 
 impl KeyspaceCore {
@@ -168,6 +191,21 @@ impl KeyspaceCore {
             stop_runs: to_u32_saturating(self.stop_runs.load(Ordering::Relaxed)),
         };
         limits.debt(runs)
+    }
+
+    /// Looks for new writes; the wall time, in milliseconds, before which there was none.
+    pub(crate) fn last_write_ms(&self, now_ms: u64) -> u64 {
+        let mut wrote = self.wrote.lock();
+        let table = &self.view.load().memtable.table;
+        if !table.is_empty() {
+            wrote.see(table.max_seq(), now_ms);
+        }
+        wrote.ms
+    }
+
+    /// Notes what is about to leave memory or came into the tree without it.
+    pub(crate) fn note_written(&self, seq: SeqNo, now_ms: u64) {
+        self.wrote.lock().see(seq, now_ms);
     }
 
     /// Replaces the view by what `change` makes of it.

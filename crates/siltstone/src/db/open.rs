@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE};
+use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE, Wrote};
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
@@ -174,6 +174,7 @@ fn assemble(
     let kept = to_usize(u64::from(options.decision_records));
     let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
     let mut last_job = 0;
+    let now_ms = env.clock.wall_ns() / 1_000_000;
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
@@ -182,7 +183,7 @@ fn assemble(
         last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
         let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
         let policy = resolve(&env.policies, &options.strategy, env.read_only)?;
-        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy);
+        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy, now_ms);
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
     }
@@ -293,6 +294,7 @@ pub(crate) fn keyspace_core(
     tree: Tree,
     decisions: Ring,
     policy: Arc<dyn CompactionPolicy>,
+    now_ms: u64,
 ) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
     let steering = Steering::new(&options.strategy, policy);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
@@ -316,6 +318,7 @@ pub(crate) fn keyspace_core(
         counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
         decisions: Mutex::new(decisions),
+        wrote: Mutex::new(Wrote::since(now_ms)),
         metrics: Mutex::default(),
         reads: ReadStats::default(),
     };
@@ -450,7 +453,8 @@ impl Core {
         self.poison_on_failure(manifest.commit(&[edit]))?;
         let tree = Tree::empty();
         let kept = to_usize(u64::from(self.options.decision_records));
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()), policy);
+        let ring = Ring::new(kept, Vec::new());
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, ring, policy, self.now_ms());
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();

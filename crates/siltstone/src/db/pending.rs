@@ -50,12 +50,14 @@ impl Core {
     pub(crate) fn pending(&self, keyspace: &KeyspaceCore) -> Result<Pending> {
         let jobs = self.compaction.lock().jobs_of(keyspace.id);
         let version = Arc::clone(&keyspace.view.load().tree.version);
+        let now_ms = self.now_ms();
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let view = LsmView::new(&version, Sizes::from(&keyspace.options))
             .with_running(&jobs.plans)
             .with_cursors(&jobs.cursors)
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let (name, planned, appraisals) =
             keyspace.ask(|policy| (policy.name().to_owned(), planner::next(policy, &view), policy.explain(&view)))?;
         let (next, refused) = match planned {

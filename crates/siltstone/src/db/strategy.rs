@@ -303,11 +303,13 @@ impl Core {
         let live = version.files().map(|(_, _, file)| file.id).collect::<std::collections::BTreeSet<_>>();
         // A job can have ended, or begun, between the two looks.
         running.retain(|plan| with_running && plan.files().all(|file| live.contains(&file.id)));
+        let now_ms = self.now_ms();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(&running)
             .with_cursors(&cursors)
             .with_oldest_snapshot(self.snapshots.lock().keys().next().copied())
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let keyspaces = self.keyspaces.load();
         let is_empty = |other: &KeyspaceCore| other.view.load().tree.version.run_count() == 0;
         let alone = keyspaces.values().all(|other| other.id == keyspace.id || is_empty(other));

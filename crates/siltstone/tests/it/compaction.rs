@@ -29,6 +29,7 @@ use crate::golden::{self, Command};
 mod invisible;
 mod leveldb;
 mod oracles;
+mod phases;
 mod proofs;
 mod sim;
 
@@ -122,6 +123,7 @@ impl Room {
             .with_cursors(&self.cursors)
             .with_counters(&self.counters)
             .with_oldest_snapshot(command.parsed("snapshot").map(SeqNo))
+            .with_last_write(command.parsed::<u64>("wrote"))
             .at(command.parsed("now").unwrap_or(0))
     }
 
@@ -135,6 +137,7 @@ impl Room {
             "level1",
             "snapshot",
             "now",
+            "wrote",
             "first",
             "last",
         ]);
@@ -143,7 +146,7 @@ impl Room {
             None => self.strategy.clone().ok_or("no strategy yet")?,
         };
         if let Some(runs) = command.parsed("l0_runs") {
-            strategy.layout = Layout::OneLeveling { l0_runs: runs };
+            strategy.layout = Layout::OneLeveling { l0_runs: runs, two_phase: false };
         }
         Ok(strategy)
     }

@@ -112,7 +112,9 @@ impl CompactionPolicy for Strategy {
         // The levels between L0 and the base hold nothing.
         let base = shape.targets.base;
         let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
-        levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
+        // Both parts of a level, whether it has them now or not: writers should not feel where a round begins.
+        let parts = |level| u32::from(shape.is_two_phase(level));
+        levels.map(|level| self.run_limit(view, level).saturating_add(parts(level))).fold(0, u32::saturating_add)
     }
 
     fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
@@ -197,11 +199,10 @@ impl Strategy {
             }
         }
         for level in view.levels().filter(|level| shape.is_leveled(*level)) {
-            let runs = view.level(level).runs.len();
-            if runs > 1 {
+            let measure = runs_too_many(shape, level);
+            if measure.fires() {
                 // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
-                let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
-                let score = measure.value - 1.0;
+                let score = measure.value - measure.threshold + 1.0;
                 firings.push(Firing { rule: None, level, target: None, measure, score });
             }
         }
@@ -246,7 +247,7 @@ impl Strategy {
         let view = shape.view;
         let level = firing.level;
         let Some((_, rule)) = firing.rule else {
-            return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
+            return self.one_draft(shape, firing, held, granularity::into_oldest_run(shape, level));
         };
         if let (Some(runs), Some(target), Granularity::SortedRuns { pick }) = (runs, &firing.target, &rule.granularity)
         {
@@ -462,12 +463,19 @@ fn is_free(view: &LsmView<'_>, plan: &Plan, held: &BTreeSet<SstId>) -> bool {
     (held.is_empty() || plan.files().all(|file| !held.contains(&file.id))) && plan.check(view).is_ok()
 }
 
+/// How many runs a leveled level holds, and how many are too many for the layout.
+fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
+    let runs = to_f64(to_u64(shape.view.level(level).runs.len()));
+    Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
+}
+
 /// The idle files that a rule may choose from, ascending by smallest key. In a leveled level with several runs only the oldest counts: the
-/// layout's rule is about the others.
+/// layout's rule is about the others. An insertion part stays for long, so rules about single files see its files, too.
 fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a>> {
     let view = shape.view;
     let runs = &view.level(level).runs;
-    let runs: &'a [Run] = if shape.is_leveled(level) { &runs[runs.len().saturating_sub(1)..] } else { runs };
+    let all = !shape.is_leveled(level) || (shape.is_two_phase(level) && rule.trigger.wants_files());
+    let runs: &'a [Run] = if all { runs } else { &runs[runs.len().saturating_sub(1)..] };
     let mut picks = Vec::new();
     for run in runs {
         let place = Place { level, run: run.order };

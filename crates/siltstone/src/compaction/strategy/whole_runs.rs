@@ -59,7 +59,8 @@ impl<'a> Runs<'a> {
             | Trigger::TombstoneDensity { .. }
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
-            | Trigger::ReadAmplification { .. } => Vec::new(),
+            | Trigger::ReadAmplification { .. }
+            | Trigger::Idle { .. } => Vec::new(),
         }
     }
 
@@ -351,6 +352,9 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
             Granularity::Level {} | Granularity::RunSlices { .. } | Granularity::File {} | Granularity::Files { .. },
         ) => Some(
             "layout runs merges whole runs: it takes granularity sorted-runs, or file with the trigger tombstone-density",
+        ),
+        (Trigger::Idle { .. }, _) => Some(
+            "trigger idle brings data down to the last level, and layout runs has no levels: take a layout with levels",
         ),
         (Trigger::LevelSaturation { .. } | Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. }, _) => {
             Some(

@@ -126,6 +126,7 @@ impl Core {
             immutables: view.immutables.iter().filter(|slot| !Arc::ptr_eq(slot, &active.slot)).cloned().collect(),
             tree,
         });
+        keyspace.note_written(active.slot.table.max_seq(), self.now_ms());
         self.immutable_bytes.fetch_sub(active.slot.table.bytes(), Ordering::AcqRel);
         let floor = manifest.state().log_floor;
         drop(manifest);

@@ -276,13 +276,15 @@ impl Core {
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
+        let now_ms = self.now_ms();
         let counters = policy.counts_reads().then(|| tree.reads());
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let mut ended = Vec::new();
         let mut chosen = None;
         for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {

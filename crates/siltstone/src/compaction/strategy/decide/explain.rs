@@ -7,8 +7,7 @@ use super::super::super::layout::Shape;
 use super::super::super::record::Reason;
 use super::super::super::view::{LsmView, MAX_LEVELS};
 use super::super::Strategy;
-use super::{Attempt, Firing, Granularity, Runs, applies};
-use crate::num::{to_f64, to_u64};
+use super::{Attempt, Firing, Granularity, Runs, applies, runs_too_many};
 use crate::version::SstId;
 
 impl Strategy {
@@ -148,13 +147,15 @@ impl Strategy {
                 quiet.push(appraisal(None, None, None));
             }
         }
-        let leveled = view.levels().filter(|level| shape.is_leveled(*level) && view.level(*level).runs.len() == 1);
-        quiet.extend(leveled.map(|level| Appraisal {
+        let leveled = view.levels().filter(|level| shape.is_leveled(*level));
+        let measures =
+            leveled.map(|level| (level, runs_too_many(shape, level))).filter(|(_, measure)| !measure.fires());
+        quiet.extend(measures.map(|(level, measure)| Appraisal {
             reason: Reason::Layout,
             trigger: LAYOUT.to_owned(),
             level: Some(level.0),
-            value: Some(to_f64(to_u64(view.level(level).runs.len()))),
-            threshold: Some(2.0),
+            value: Some(measure.value),
+            threshold: Some(measure.threshold),
             verdict: Verdict::Quiet,
         }));
         quiet
