@@ -11,9 +11,12 @@
 //! A level limited to one run is *leveled*, the others are *tiered*. A leveled level that nevertheless holds several runs (L0 after
 //! a flush, any level after a change of strategy) is brought to its shape by a rule that every strategy has, "layout": its newer
 //! runs are merged into its oldest.
+//!
+//! In a *guarded* level ([`guards`](super::guards)) the limit holds for each guard.
 
 use serde::Deserialize;
 
+use super::guards::Guarded;
 use super::runs::Grouping;
 use super::targets::Targets;
 use super::view::LsmView;
@@ -41,6 +44,9 @@ pub enum Layout {
         /// The limits, L0 first; each at least 1.
         runs: Vec<u32>,
     },
+    /// L0 several runs; the other levels several in each division of their keys, which grows from level to level, and whose files merges do
+    /// not reach across (PebblesDB).
+    Guarded(Guarded),
     /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
     /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
     Runs {
@@ -81,6 +87,8 @@ impl Layout {
                 }
             }
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
+            Layout::Guarded(guarded) if level.0 == 0 => guarded.l0_runs,
+            Layout::Guarded(guarded) => guarded.max_guard_files.saturating_add(1),
             Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
         }
     }
@@ -108,6 +116,14 @@ impl Shape<'_> {
     /// Whether the level is limited to one run.
     pub fn is_leveled(&self, level: LevelId) -> bool {
         self.run_limit(level) == 1
+    }
+
+    /// The layout's parameters, if it is the guarded one.
+    pub fn guarded(&self) -> Option<&Guarded> {
+        match self.layout {
+            Layout::Guarded(guarded) => Some(guarded),
+            _ => None,
+        }
     }
 
     /// Where the level is compacted to: the next one, and from L0 the base, which dynamic targets put deeper.

@@ -240,7 +240,7 @@ impl Room {
             inputs,
             output: output.ok_or("-> L1.1")?,
             action,
-            cut: CutRule { file_bytes: 1, align: false, grandparent_bytes: 0 },
+            cut: CutRule { file_bytes: 1, align: false, grandparent_bytes: 0, guards: None },
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,
