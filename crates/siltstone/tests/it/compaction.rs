@@ -8,6 +8,7 @@
 //! | `manual first=K last=K` | the next step of a manual compaction |
 //! | `start` | the plan printed last begins to run |
 //! | `done` | it ends, a move at once; `out=` lists its output files, commas between; prints the tree |
+//! | `guards strategy=NAME` | which letters are guards, by level; of a preset, or of the strategy read last |
 //! | `check` | checks a plan written as `merge L0.4:4,3 L1.1:2 -> L1.1` |
 
 use std::collections::BTreeMap;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use siltstone::compaction::layout::Layout;
 use siltstone::compaction::{
-    Action, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput, ReadCounters, Reason,
-    Reuse, Sizes, Strategy, plan, plan_manual, strategies,
+    Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput,
+    ReadCounters, Reason, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
 };
 use siltstone::key::SeqNo;
 use siltstone::version::text::{parse, parse_file, print};
@@ -26,6 +27,7 @@ use siltstone::version::{LevelId, RunOrder, SstId, Version, VersionEdit};
 
 use crate::golden::{self, Command};
 
+mod guards;
 mod invisible;
 mod leveldb;
 mod oracles;
@@ -71,6 +73,7 @@ impl Room {
             "start" => Ok(self.start()),
             "done" => self.done(command),
             "check" => self.check(command),
+            "guards" => self.guards(command),
             other => panic!("unknown command {other}"),
         }
     }
@@ -175,6 +178,17 @@ impl Room {
                 text
             }
         })
+    }
+
+    fn guards(&mut self, command: &Command) -> Result<String, String> {
+        let strategy = self.strategy(command)?;
+        let of = |level: u8| {
+            let letters = ('a'..='z').map(|letter| letter.to_string());
+            let guards =
+                letters.filter(|key| strategy.guards(LevelId(level)).is_some_and(|g| g.is_guard(key.as_bytes())));
+            format!("L{level} {}", guards.collect::<Vec<_>>().join(" ")).trim_end().to_owned()
+        };
+        Ok((0..4).map(of).collect::<Vec<_>>().join("\n"))
     }
 
     fn start(&mut self) -> String {

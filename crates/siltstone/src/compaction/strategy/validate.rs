@@ -148,7 +148,9 @@ impl Strategy {
             _ if picks_files == rule.movement.is_empty() => {
                 return Err(match picks_files {
                     true => "granularity file and files need a movement".to_owned(),
-                    false => "a movement chooses among files; granularity level and sorted-runs take none".to_owned(),
+                    false => {
+                        "a movement chooses among files; granularity level, sorted-runs and guard take none".to_owned()
+                    }
                 });
             }
             Granularity::Files { count, bytes, window_files: Some(files) } => {
@@ -182,8 +184,10 @@ impl Strategy {
             && !in_place
             && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered)
         {
+            let others =
+                if matches!(self.layout, Layout::Guarded(_)) { "guard or sorted-runs" } else { "sorted-runs or level" };
             return Err(format!(
-                "granularity file and files need a leveled next level, and L{} is tiered: take sorted-runs or level",
+                "granularity file and files need a leveled next level, and L{} is tiered: take {others}",
                 level + 1
             ));
         }
