@@ -139,9 +139,18 @@ pub fn scheduler(seed: u64) -> Scheduler {
     Scheduler::from_text(text).expect("one of ours")
 }
 
-/// The names of all strategies that the engine knows.
+/// All strategies that the engine knows, by name; one that would show nothing of itself in so small a world as its text, scaled down.
 pub fn strategies() -> Vec<String> {
-    siltstone::compaction::strategy::strategies().iter().map(|preset| preset.name.to_owned()).collect()
+    let presets = siltstone::compaction::strategy::strategies().iter();
+    presets
+        .map(|preset| match preset.name {
+            // Of a few hundred keys, none would be a guard.
+            "pebblesdb" => {
+                preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4")
+            }
+            name => name.to_owned(),
+        })
+        .collect()
 }
 
 fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {

@@ -103,7 +103,8 @@ impl CompactionPolicy for Patient {
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
-        CutRule { file_bytes: view.sizes.file_bytes, align: true, grandparent_bytes: 10 * view.sizes.file_bytes }
+        let file_bytes = view.sizes.file_bytes;
+        CutRule { file_bytes, align: true, grandparent_bytes: 10 * file_bytes, guards: None }
     }
 }
 

@@ -283,11 +283,16 @@ impl World<'_> {
         }
         let parts = bytes.div_ceil(plan.cut.file_bytes.max(1)).clamp(1, last - first + 1);
         self.report.merged_bytes += bytes;
-        let border = |n: u64| first + (last - first + 1) * n / parts;
-        let part = |n: u64| (border(n), border(n + 1) - 1);
-        let files = (0..parts).map(|n| {
-            let (from, to) = part(n);
-            let file = self.file(from, to, bytes / parts, entries / parts, live / parts);
+        let mut begins: Vec<u64> = (0..parts).map(|n| first + (last - first + 1) * n / parts).collect();
+        begins.extend(plan.borders.iter().map(|key| number(key)).filter(|n| (first..=last).contains(n)));
+        let is_guard = |n: &u64| plan.cut.guards.is_some_and(|guards| guards.is_guard(&key(*n)));
+        begins.extend((first..=last).filter(is_guard));
+        begins.sort_unstable();
+        begins.dedup();
+        let parts = to_u64(begins.len());
+        let files = (0..begins.len()).map(|n| {
+            let to = begins.get(n + 1).map_or(last, |next| next - 1);
+            let file = self.file(begins[n], to, bytes / parts, entries / parts, live / parts);
             let oldest = plan.files().filter_map(|file| file.oldest_tombstone_ms).min();
             let tombstoned = file.oldest_tombstone_ms.is_some();
             Arc::new(FileMeta {

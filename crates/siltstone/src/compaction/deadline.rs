@@ -101,6 +101,7 @@ impl Deadline {
                 borders: Vec::new(),
                 record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
             };
+            let plan = plan.cut_at_guards(view, policy.guards(output.level));
             plan.check(view).is_ok().then(|| cheapest(policy, view, plan))
         })
     }

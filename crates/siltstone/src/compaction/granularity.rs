@@ -8,6 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Deserialize;
 
+use super::guards;
 use super::layout::Shape;
 use super::plan::{Place, PlanInput};
 pub use super::runs::RunPick;
@@ -22,6 +23,9 @@ use crate::version::{FileMeta, LevelId, Run, RunOrder};
 pub enum Granularity {
     /// The whole level, with the whole next one if that is leveled (sarkar21's Full).
     Level {},
+    /// All files of one guard: the one that makes the rule fire, of several the one that does so most, then the one with the most bytes, then
+    /// the left-most. Into the next level without what is there, or merged where it is. With the layout `guarded` only.
+    Guard {},
     /// Whole runs of the level, or of the group.
     SortedRuns {
         /// Which. Default `all`.
@@ -100,7 +104,9 @@ fn hull(inputs: &[PlanInput]) -> (&[u8], &[u8]) {
 /// With `all_of_it`, the run of a leveled next level is an input as a whole.
 pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_it: bool) -> Draft {
     let output = output_place(shape, &sources, to);
-    let target = shape.view.level(to).runs.iter().find(|run| run.order == output.run);
+    // In a guarded level what is there stays there.
+    let mut runs = shape.view.level(to).runs.iter().filter(|_| shape.guarded().is_none());
+    let target = runs.find(|run| run.order == output.run);
     if let Some(run) = target {
         let (first, last) = hull(&sources);
         let met = if all_of_it { &run.files[..] } else { run.overlapping(first, last) };
@@ -113,8 +119,11 @@ pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_
 
 /// The place of a job's output in level `to`. In a leveled level it is the newest run (the only one, unless the strategy was changed),
 /// or the one that a running job is about to make; beside a deletion part it is the insertion part, or the beginning of one. In a tiered
-/// level it is a new run, newer than all that are there or coming.
+/// level it is a new run, newer than all that are there or coming; in a guarded one the output falls as deep as it can.
 fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place {
+    if shape.guarded().is_some() {
+        return guards::place(shape.view, sources, to);
+    }
     let there = shape.view.newest_run(to).map(|run| run.order);
     let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
     let own = sources.iter().map(|input| input.run).max().unwrap_or_default();

@@ -35,9 +35,12 @@
 //! that fills up for the first time begins its first round at half of its size instead of when it is full. A run that is
 //! taken for the other part (when options change, or another strategy built the tree) costs a merge more or less and nothing else: which moves
 //! are legal is a matter of age, and the older run stays the older one under either name.
+//!
+//! In a *guarded* level ([`guards`](super::guards)) the limit holds for each guard.
 
 use serde::Deserialize;
 
+use super::guards::Guarded;
 use super::runs::Grouping;
 use super::targets::Targets;
 use super::view::LsmView;
@@ -73,6 +76,9 @@ pub enum Layout {
         /// The limits, L0 first; each at least 1.
         runs: Vec<u32>,
     },
+    /// L0 several runs; the other levels several in each division of their keys, which grows from level to level, and whose files merges do
+    /// not reach across (PebblesDB).
+    Guarded(Guarded),
     /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
     /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
     Runs {
@@ -114,6 +120,8 @@ impl Layout {
                 }
             }
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
+            Layout::Guarded(guarded) if level.0 == 0 => guarded.l0_runs,
+            Layout::Guarded(guarded) => guarded.max_guard_files.saturating_add(1),
             Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
         }
     }
@@ -166,6 +174,14 @@ impl Shape<'_> {
     /// How many runs the level holds when nothing of it is due: its limit, and one more beside a deletion part.
     pub fn runs_at_rest(&self, level: LevelId) -> u32 {
         self.run_limit(level).saturating_add(self.deletion_part(level).is_some().into())
+    }
+
+    /// The layout's parameters, if it is the guarded one.
+    pub fn guarded(&self) -> Option<&Guarded> {
+        match self.layout {
+            Layout::Guarded(guarded) => Some(guarded),
+            _ => None,
+        }
     }
 
     /// Where the level is compacted to: the next one, and from L0 the base, which dynamic targets put deeper.

@@ -9,6 +9,7 @@
 //! | [`view`] | what a policy may see |
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
+//! | [`guards`] | keys that divide levels with overlapping runs |
 //! | [`targets`] | how much each level should hold |
 //! | [`filters`] | how many filter bits a new run gets |
 //! | [`runs`] | grouping, and the published rules that merge whole runs |
@@ -26,6 +27,7 @@ pub mod deadline;
 pub mod decision;
 pub mod filters;
 pub mod granularity;
+pub mod guards;
 pub mod layout;
 pub mod movement;
 pub mod plan;
@@ -40,6 +42,7 @@ pub mod view;
 
 pub use appraisal::{Appraisal, Verdict};
 pub use decision::{Decision, DecisionInput, Ended, Ending};
+pub use guards::GuardMask;
 pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
 pub use record::{Candidate, DecisionRecord, Reason};
@@ -92,7 +95,13 @@ pub trait CompactionPolicy: Send + Sync {
 
     /// Where the files of manual compactions end.
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
-        CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
+        CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0, guards: None }
+    }
+
+    /// Which keys begin a file of `level`, wherever they stand in a merge's output. Default: none.
+    fn guards(&self, level: LevelId) -> Option<GuardMask> {
+        let _ = level;
+        None
     }
 }
 

@@ -23,6 +23,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::Serialize;
 
+use super::guards::GuardMask;
 use super::record::DecisionRecord;
 use crate::version::{FileMeta, LevelId, Run, RunOrder, SstId, Version};
 
@@ -123,6 +124,8 @@ pub struct CutRule {
     pub align: bool,
     /// Before the file overlaps more than this in the level below the output, in bytes; 0 for no limit (LevelDB's rule).
     pub grandparent_bytes: u64,
+    /// Before each of these keys (PebblesDB's rule); set by [`Plan::cut_at_guards`].
+    pub guards: Option<GuardMask>,
 }
 
 /// One compaction, ready to be checked and done.

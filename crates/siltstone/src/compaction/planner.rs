@@ -92,7 +92,7 @@ fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Opti
         let inputs: Vec<PlanInput> = sources.cloned().collect();
         let all = |input: &PlanInput| {
             let mut way = Way::new(view, plan, input.place());
-            input.files.iter().all(|file| way.is_free(file))
+            input.files.iter().all(|file| way.is_free(file) && plan.fits_guards(file))
         };
         let movable = inputs.len() == plan.inputs.len() && inputs.iter().all(all);
         return movable.then(|| free(plan, Action::Move, inputs)).flatten();
@@ -107,7 +107,7 @@ fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Opti
             if budget == 0 {
                 break;
             }
-            if way.is_free(file) {
+            if way.is_free(file) && plan.fits_guards(file) {
                 budget = budget.saturating_sub(file.bytes);
                 files.push(Arc::clone(file));
             }
@@ -247,6 +247,7 @@ pub fn plan_manual(policy: &dyn CompactionPolicy, view: &LsmView<'_>, request: &
         cursor: None,
         record,
     };
+    let plan = plan.cut_at_guards(view, policy.guards(output.level));
     match plan.check(view) {
         Ok(()) => Ok(ManualStep::Run(Box::new(cheapest(policy, view, plan)))),
         Err(_) if !view.running().is_empty() => Ok(ManualStep::Wait),

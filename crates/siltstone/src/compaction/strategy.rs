@@ -85,6 +85,7 @@ static PRESETS: &[Preset] = presets![
     "monkey",
     "old",
     "one-leveling",
+    "pebblesdb",
     "rocksdb-leveled",
     "rocksdb-universal",
     "rr",

@@ -140,6 +140,9 @@ impl LevelTargets {
             };
         }
         bytes[LEVELS - 1] = f64::INFINITY;
+        if let Layout::Guarded(guarded) = basis.layout {
+            bytes[guarded.last_level(basis.view).index()..].fill(f64::INFINITY);
+        }
         let targets = Targets { bytes, ratios, base: LevelId(1), incoming: None };
         match self {
             LevelTargets::Dynamic { levels } => dynamic(basis, *levels, targets),

@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::guards::{self, Column};
 use super::layout::{Layout, Shape};
 use super::plan::{Place, hides_nothing};
-use super::view::MAX_LEVELS;
+use super::view::{LsmView, MAX_LEVELS};
 use crate::num::{to_f64, to_u64};
 use crate::version::{FileMeta, LevelId};
 
@@ -27,7 +28,8 @@ pub enum Trigger {
         /// Count files instead: as many fill the level. Default: bytes count.
         files: Option<u32>,
     },
-    /// The level holds many runs. Value: its runs that no running job consumes wholly.
+    /// The level holds many runs. Value: its runs that no running job consumes wholly; from L1 on with the layout `guarded` those of the
+    /// guard that holds the most, or all if they are too few anyway.
     SortedRuns {
         /// As many runs fire. Default: the layout's limit.
         runs: Option<u32>,
@@ -105,6 +107,31 @@ pub enum Trigger {
         #[serde(deserialize_with = "crate::options::age::deserialize")]
         after: Duration,
     },
+    /// A guard holds many bytes. Value: the bytes of the largest one that a compaction can make smaller, divided by the cap of its level; as
+    /// long as the level as a whole holds less, those of the level. From L1 on, with the layout `guarded` only.
+    GuardBytes {
+        /// The caps, in memtables, from L1 on; the last holds for all deeper levels. Default: PebblesDB's with 4 MiB memtables, 128, 256, 512,
+        /// 512, 1024 and 2048 MiB.
+        #[serde(default = "guard_memtables")]
+        memtables: Vec<f64>,
+    },
+    /// A guard of several runs is read again and again, and nothing is written to it. Value: the reads since its newest file came, of the
+    /// guard with the most, those of which a job takes files not counted; as long as no two files of the level have seen enough, the second
+    /// most reads of a file. Comes after everything that is about sizes, but where rules go in order. From L1 on, with the layout
+    /// `guarded` only.
+    GuardReads {
+        /// As many fire. Default 10, at least 1 (PebblesDB counts the seeks of the whole store).
+        #[serde(default = "ten")]
+        reads: u64,
+    },
+}
+
+const fn ten() -> u64 {
+    10
+}
+
+fn guard_memtables() -> Vec<f64> {
+    vec![32.0, 64.0, 128.0, 128.0, 256.0, 512.0]
 }
 
 const fn sixteen_kib() -> u64 {
@@ -166,6 +193,8 @@ impl Trigger {
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
             Trigger::Idle { .. } => "idle",
+            Trigger::GuardBytes { .. } => "guard-bytes",
+            Trigger::GuardReads { .. } => "guard-reads",
         }
     }
 
@@ -197,14 +226,14 @@ impl Trigger {
     ///
     /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
     /// - tombstones that have expired, which go before all sizes, the shallowest level first;
-    /// - reads in vain, which come after all sizes (LevelDB), and idleness, which comes after those.
+    /// - reads, which come after all sizes (LevelDB, PebblesDB), and idleness, which comes after those.
     pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
         match self {
             Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
                 shape.targets.urgency(shape.view, level, measure.score())
             }
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
-            Trigger::ReadAmplification { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
             // The upper levels first: what comes down from them goes on with the rest.
             Trigger::Idle { .. } => -f64::from(level.0),
             _ => measure.score(),
@@ -226,8 +255,12 @@ impl Trigger {
             }
             Trigger::SortedRuns { runs } => {
                 let idle = |files: &[_]| files.iter().any(|file: &std::sync::Arc<FileMeta>| !view.is_busy(file.id));
-                let value = to_f64(to_u64(view.level(level).runs.iter().filter(|run| idle(&run.files)).count()));
+                let runs_there = to_f64(to_u64(view.level(level).runs.iter().filter(|run| idle(&run.files)).count()));
                 let threshold = f64::from(runs.unwrap_or_else(|| shape.run_limit(level)));
+                let value = match self.is_by_guard(shape, level) && runs_there >= threshold {
+                    true => self.most_of_guards(shape, level)?,
+                    false => runs_there,
+                };
                 // One run alone has nothing to be merged with.
                 Some(Measure { value, threshold }).filter(|_| value >= 2.0)
             }
@@ -239,6 +272,17 @@ impl Trigger {
             }
             // About groups of runs; a strategy with the layout `runs` measures them itself.
             Trigger::Periodic { .. } | Trigger::TierAmplification { .. } => None,
+            Trigger::GuardBytes { .. } | Trigger::GuardReads { .. } if !self.is_by_guard(shape, level) => None,
+            Trigger::GuardBytes { memtables } => {
+                let level_value = to_f64(view.level(level).bytes()) / guard_cap(view, memtables, level);
+                let value = if level_value < 1.0 { level_value } else { self.most_of_guards(shape, level)? };
+                Some(Measure { value, threshold: 1.0 })
+            }
+            Trigger::GuardReads { reads } => {
+                let second = guards::second_most_reads(view, level);
+                let value = if second < *reads { to_f64(second) } else { self.most_of_guards(shape, level)? };
+                Some(Measure { value, threshold: to_f64(*reads) })
+            }
             Trigger::TombstoneDensity { share, .. } => {
                 let dense = self.wanted(shape, level).map(density).max_by(f64::total_cmp)?;
                 Some(Measure { value: dense, threshold: *share })
@@ -265,6 +309,37 @@ impl Trigger {
                 let value = to_f64(view.idle_ms()) / 1000.0;
                 (level < view.last_level()).then_some(Measure { value, threshold: after.as_secs_f64() })
             }
+        }
+    }
+
+    /// Whether it measures the guards of the level one by one.
+    pub fn is_by_guard(&self, shape: &Shape<'_>, level: LevelId) -> bool {
+        let by_guard =
+            matches!(self, Trigger::SortedRuns { .. } | Trigger::GuardBytes { .. } | Trigger::GuardReads { .. });
+        by_guard && level.0 > 0 && shape.guarded().is_some()
+    }
+
+    fn most_of_guards(&self, shape: &Shape<'_>, level: LevelId) -> Option<f64> {
+        let guarded = shape.guarded()?;
+        let columns = guards::columns(shape.view, guarded.mask(level), level);
+        columns.iter().filter_map(|column| self.of_guard(shape, level, column)).max_by(f64::total_cmp)
+    }
+
+    /// What it measures in one guard of a level: where guards are not measured one by one, the guard's bytes. None if compacting the guard
+    /// alone would not lower the value.
+    pub fn of_guard(&self, shape: &Shape<'_>, level: LevelId, column: &Column<'_>) -> Option<f64> {
+        let (view, guarded) = (shape.view, shape.guarded()?);
+        let shrinks = || !guarded.is_in_place(view, level) || column.runs() > 1;
+        match self {
+            Trigger::SortedRuns { .. } => Some(f64::from(column.idle_runs(view))),
+            Trigger::GuardBytes { memtables } => {
+                shrinks().then(|| to_f64(column.bytes()) / guard_cap(view, memtables, level))
+            }
+            Trigger::GuardReads { .. } => {
+                let idle = column.files().all(|file| !view.is_busy(file.id));
+                (column.runs() > 1 && idle).then(|| to_f64(column.straight_reads(view)))
+            }
+            _ => shrinks().then(|| to_f64(column.bytes())),
         }
     }
 
@@ -338,6 +413,12 @@ impl Trigger {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn whole(ms: f64) -> u64 {
     ms as u64
+}
+
+/// Bytes that a guard of `level`, not L0, may hold.
+fn guard_cap(view: &LsmView<'_>, memtables: &[f64], level: LevelId) -> f64 {
+    let memtables = memtables.get(level.index().saturating_sub(1)).or(memtables.last()).copied();
+    memtables.map_or(f64::INFINITY, |memtables| memtables * to_f64(view.sizes.memtable_bytes.max(1)))
 }
 
 /// Tombstones per entry.

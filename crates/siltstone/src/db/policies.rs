@@ -101,6 +101,6 @@ impl CompactionPolicy for Unregistered {
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
-        CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0 }
+        CutRule { file_bytes: view.sizes.file_bytes, align: false, grandparent_bytes: 0, guards: None }
     }
 }

@@ -14,13 +14,14 @@
 //!
 //! # Files
 //!
-//! The output ends where [`OutputCut`] says, as in a real merge, asked a few dozen times a file instead of at every entry.
+//! The output ends where [`OutputCut`] says, as in a real merge, asked a few dozen times a file instead of at every entry, and at the plan's
+//! borders. Guards that no file begins with yet are not foreseen: made-up keys say nothing about hashes.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::compaction::Plan;
+use crate::compaction::{CutRule, Plan};
 use crate::jobs::cut::OutputCut;
 use crate::key::SeqNo;
 use crate::num::{to_f64, to_u64};
@@ -210,6 +211,7 @@ impl Estimate {
             .map(|(spread, _)| spread.to)
             .chain(grandparents.iter().map(|f| self.heads.position(&f.largest)));
         let begins = ends.map(|end| end.saturating_add(1)).chain(inputs.iter().map(|(spread, _)| spread.from));
+        let begins = begins.chain(plan.borders.iter().map(|border| self.heads.position(border)));
         let mut borders: Vec<u128> = begins.filter(|border| (first..=last).contains(border)).collect();
         borders.sort_unstable();
         borders.dedup();
@@ -326,6 +328,8 @@ struct Piece {
 struct Files<'a> {
     estimate: &'a mut Estimate,
     cut: OutputCut,
+    /// Positions and keys at which a file ends in any case; the last comes next.
+    borders: Vec<(u128, Bytes)>,
     tick_bytes: f64,
     /// Positions and keys of the inputs' ends.
     first: (u128, Bytes),
@@ -334,6 +338,8 @@ struct Files<'a> {
     max_seq: SeqNo,
     oldest_tombstone_ms: Option<u64>,
     current: Option<Piece>,
+    /// The border that the current file begins with.
+    begin: Option<Bytes>,
     done: Vec<Arc<FileMeta>>,
 }
 
@@ -344,7 +350,9 @@ impl<'a> Files<'a> {
         Files {
             first: end(first),
             last: end(last),
-            cut: OutputCut::new(plan.cut, plan.grandparents(version)),
+            cut: OutputCut::new(CutRule { guards: None, ..plan.cut }, plan.grandparents(version)),
+            borders: plan.borders.iter().rev().map(|key| end(key)).collect(),
+            begin: None,
             tick_bytes: (to_f64(plan.cut.file_bytes) / ASKED_A_FILE).max(1.0),
             min_seq: plan.files().map(|file| file.min_seq).min().unwrap_or_default(),
             max_seq: plan.files().map(|file| file.max_seq).max().unwrap_or_default(),
@@ -394,8 +402,13 @@ impl<'a> Files<'a> {
         let ends = self.cut.before(&self.estimate.heads.key(tick.from), true, bytes);
         // A border at the very ends could not be told from the inputs' own keys, of which only the heads are known.
         let can_end = self.current.is_some_and(|file| file.to > self.first.0) && tick.from < self.last.0;
-        if ends && can_end {
+        let mut border = None;
+        while let Some((_, key)) = self.borders.pop_if(|(position, _)| *position <= tick.from) {
+            border = Some(key);
+        }
+        if (ends || border.is_some()) && can_end {
             self.end_file();
+            self.begin = border;
         }
         match &mut self.current {
             Some(file) => {
@@ -411,8 +424,13 @@ impl<'a> Files<'a> {
 
     fn end_file(&mut self) {
         let Some(file) = self.current.take() else { return };
-        let smallest =
-            if file.from <= self.first.0 { self.first.1.clone() } else { self.estimate.heads.key(file.from) };
+        // A known border is a real key, which others may ask for.
+        let begin = self.begin.take().filter(|key| *key > self.first.1);
+        let smallest = match begin {
+            Some(key) => key,
+            None if file.from <= self.first.0 => self.first.1.clone(),
+            None => self.estimate.heads.key(file.from),
+        };
         let largest = if file.to >= self.last.0 { self.last.1.clone() } else { self.estimate.heads.key(file.to) };
         // Heads of 16 bytes, filled up with zeros, can stand above the real last key, or below the real first.
         let smallest = smallest.min(self.last.1.clone());

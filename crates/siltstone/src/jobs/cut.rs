@@ -1,7 +1,8 @@
 //! Where the output files of a merge end.
 //!
-//! Every file ends at its size. Besides, the level below the output, whose files are called grandparents here as in LevelDB,
-//! can have a say, for the output will one day be merged with it:
+//! Every file ends at its size, and before each key that is a guard of the output level ([`guards`](CutRule::guards), PebblesDB). Besides,
+//! the level below the output, whose files are called grandparents here as in LevelDB, can have a say, for the output will one day be
+//! merged with it:
 //!
 //! - [`grandparent_bytes`](CutRule::grandparent_bytes): a file ends before it overlaps more than this, so that no later merge
 //!   of one file grows without bound (LevelDB).
@@ -52,6 +53,7 @@ impl OutputCut {
         }
         let at_border =
             if self.rule.align { self.ends_aligned(key, file_bytes) } else { self.ends_before_overlap(key) };
+        let at_border = at_border || self.rule.guards.is_some_and(|guards| guards.is_guard(key));
         let ends = self.begun && (at_border || file_bytes >= self.rule.file_bytes);
         if ends {
             self.borders = 0;

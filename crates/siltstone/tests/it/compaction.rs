@@ -8,6 +8,7 @@
 //! | `manual first=K last=K` | the next step of a manual compaction |
 //! | `start` | the plan printed last begins to run |
 //! | `done` | it ends, a move at once; `out=` lists its output files, commas between; prints the tree |
+//! | `guards strategy=NAME` | which letters are guards, by level; of a preset, or of the strategy read last |
 //! | `check` | checks a plan written as `merge L0.4:4,3 L1.1:2 -> L1.1` |
 
 use std::collections::BTreeMap;
@@ -17,8 +18,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use siltstone::compaction::layout::Layout;
 use siltstone::compaction::{
-    Action, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput, ReadCounters, Reason,
-    Reuse, Sizes, Strategy, plan, plan_manual, strategies,
+    Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput,
+    ReadCounters, Reason, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
 };
 use siltstone::key::SeqNo;
 use siltstone::version::text::{parse, parse_file, print};
@@ -26,6 +27,7 @@ use siltstone::version::{LevelId, RunOrder, SstId, Version, VersionEdit};
 
 use crate::golden::{self, Command};
 
+mod guards;
 mod invisible;
 mod leveldb;
 mod oracles;
@@ -72,6 +74,7 @@ impl Room {
             "start" => Ok(self.start()),
             "done" => self.done(command),
             "check" => self.check(command),
+            "guards" => self.guards(command),
             other => panic!("unknown command {other}"),
         }
     }
@@ -180,6 +183,17 @@ impl Room {
         })
     }
 
+    fn guards(&mut self, command: &Command) -> Result<String, String> {
+        let strategy = self.strategy(command)?;
+        let of = |level: u8| {
+            let letters = ('a'..='z').map(|letter| letter.to_string());
+            let guards =
+                letters.filter(|key| strategy.guards(LevelId(level)).is_some_and(|g| g.is_guard(key.as_bytes())));
+            format!("L{level} {}", guards.collect::<Vec<_>>().join(" ")).trim_end().to_owned()
+        };
+        Ok((0..4).map(of).collect::<Vec<_>>().join("\n"))
+    }
+
     fn start(&mut self) -> String {
         let plan = self.last.take().expect("a plan was printed");
         let text = plan.cursor.as_ref().map_or(String::new(), |(level, key)| {
@@ -243,7 +257,7 @@ impl Room {
             inputs,
             output: output.ok_or("-> L1.1")?,
             action,
-            cut: CutRule { file_bytes: 1, align: false, grandparent_bytes: 0 },
+            cut: CutRule { file_bytes: 1, align: false, grandparent_bytes: 0, guards: None },
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,

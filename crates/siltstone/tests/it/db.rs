@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use siltstone::compaction::CompactionPolicy;
 use siltstone::io::Rng;
 use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::options::{Compression, MemtableKind};
@@ -114,6 +115,46 @@ fn a_store_agrees_with_a_map_under_every_strategy() {
         }
     });
     model("one-leveling", MemtableKind::SortedVector);
+}
+
+/// PebblesDB: of the keys that a merge writes, a guard of its level begins a file, in the store too; and the records are those of a map.
+#[test]
+fn merged_files_end_at_guards() {
+    let folder = tempfile::tempdir().unwrap();
+    let preset = siltstone::compaction::strategies().iter().find(|preset| preset.name == "pebblesdb").unwrap();
+    let few_bits = preset.text.replace("guard_bits = 27", "guard_bits = 9").replace("levels = 7", "levels = 4");
+    let strategy = siltstone::compaction::Strategy::parse(&few_bits).unwrap();
+    let mut options = tiny();
+    options.write_memory_bytes = 256 << 10;
+    options.keyspace = KeyspaceOptions { strategy: few_bits.clone(), memtable_bytes: 64 << 10, ..options.keyspace };
+    let db = Db::open(folder.path(), options).unwrap();
+    let keyspace = db.default_keyspace();
+    let keys: Vec<String> = (0..400).map(|n| format!("key-{n:04}")).collect();
+    for round in 0..40 {
+        // Each flush holds all keys, so whatever a merge writes in a range, it meets all of it.
+        for key in &keys {
+            keyspace.put(key, format!("{round} {}", "z".repeat(30))).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    db.wait_idle().unwrap();
+    let tree = keyspace.tree();
+    let mut begun = 0;
+    for level in tree.levels.iter().filter(|level| level.level > 0) {
+        let mask = strategy.guards(siltstone::version::LevelId(level.level)).unwrap();
+        for file in level.runs.iter().flat_map(|run| &run.files) {
+            let inner = |key: &&String| file.smallest < key.as_bytes() && file.largest >= key.as_bytes();
+            let guard = keys.iter().filter(inner).find(|key| mask.is_guard(key.as_bytes()));
+            assert_eq!(guard, None, "L{}: {file:?}", level.level);
+            begun += u32::from(mask.is_guard(&file.smallest));
+        }
+    }
+    assert!(begun > 10 && tree.levels.len() > 2, "{begun} files begin with a guard");
+    let found: Vec<_> = keyspace.range::<&str>(..).unwrap().map(Result::unwrap).collect();
+    assert_eq!(found.len(), keys.len());
+    assert!(found.iter().all(|(_, value)| value.starts_with(b"39 ")));
+    db.close().unwrap();
+    model(&few_bits, MemtableKind::Tree);
 }
 
 /// Cassandra's UCS: no output of a merge holds keys of two shards.

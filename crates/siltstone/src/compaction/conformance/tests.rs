@@ -225,6 +225,59 @@ level_targets = { kind = "doubly-exponential", exponent = 1.5 }
 trigger = { kind = "sorted-runs" }
 granularity = { kind = "sorted-runs" }
 "#,
+    r#"
+name = "guards in each level"
+layout = { kind = "guarded", levels = 4, guard_bits = 8, guard_bits_step = 2 }
+level_targets = { kind = "table", memtables = [6, 20] }
+flush_placement = 2
+[[rule]]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "guard" }
+[[rule]]
+trigger = { kind = "guard-bytes", memtables = [2, 3, 4] }
+granularity = { kind = "guard" }
+[[rule]]
+trigger = { kind = "level-saturation" }
+granularity = { kind = "guard" }
+[[rule]]
+trigger = { kind = "guard-reads" }
+granularity = { kind = "guard" }
+"#,
+    r#"
+name = "guards like leveling"
+layout = { kind = "guarded", l0_runs = 2, levels = 3, guard_bits = 6, guard_bits_step = 1, max_guard_files = 1, in_place_ratio = 1.0 }
+priority = "rule-order"
+reuse = "never"
+cut = { align = true, grandparent_files = 3 }
+intra_l0 = { extra_runs = 1, min_runs = 2 }
+[[rule]]
+trigger = { kind = "space-amplification" }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+trigger = { kind = "guard-bytes", memtables = [1] }
+granularity = { kind = "guard" }
+[[rule]]
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "guard" }
+"#,
+    r#"
+name = "whole runs of guards"
+layout = { kind = "guarded", levels = 5, guard_bits = 10, guard_bits_step = 2, max_guard_files = 4 }
+priority = "deepest-first"
+reuse = "picked"
+[[rule]]
+levels = [0]
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = [1, 2]
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs", pick = "exploring" }
+[[rule]]
+levels = "all"
+trigger = { kind = "sorted-runs", runs = 3 }
+granularity = { kind = "sorted-runs" }
+"#,
 ];
 
 #[test]

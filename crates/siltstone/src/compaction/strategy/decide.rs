@@ -11,7 +11,8 @@ use super::super::CompactionPolicy;
 use super::super::appraisal::Appraisal;
 use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
-use super::super::layout::Shape;
+use super::super::guards::GuardMask;
+use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
@@ -25,6 +26,7 @@ use crate::num::{to_f64, to_u64, to_usize};
 use crate::version::{FileMeta, LevelId, Run, SstId};
 
 mod explain;
+mod guard;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -71,7 +73,7 @@ impl CompactionPolicy for Strategy {
     fn pick(&self, view: &LsmView<'_>) -> Option<Plan> {
         let shape = self.shape(view);
         let runs = Runs::of(&shape);
-        if let Some(plan) = self.placed_flush(&shape) {
+        if let Some(plan) = self.free_move(&shape) {
             return Some(plan);
         }
         let mut held: BTreeSet<SstId> = BTreeSet::new();
@@ -135,7 +137,8 @@ impl CompactionPolicy for Strategy {
 
     fn counts_reads(&self) -> bool {
         let asks = |rule: &Rule| {
-            rule.movement.contains(&Movement::Coldest) || matches!(rule.trigger, Trigger::ReadAmplification { .. })
+            rule.movement.contains(&Movement::Coldest)
+                || matches!(rule.trigger, Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. })
         };
         self.rules.iter().any(asks)
     }
@@ -145,10 +148,13 @@ impl CompactionPolicy for Strategy {
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
-        CutRule {
-            file_bytes: view.sizes.file_bytes,
-            align: self.cut.align,
-            grandparent_bytes: view.sizes.file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
+        self.cut_of(view)
+    }
+
+    fn guards(&self, level: LevelId) -> Option<GuardMask> {
+        match &self.layout {
+            Layout::Guarded(guarded) => Some(guarded.mask(level)),
+            _ => None,
         }
     }
 }
@@ -168,6 +174,20 @@ impl Strategy {
         let ratio = if view.sizes.size_ratio == 0 { self.size_ratio } else { view.sizes.size_ratio };
         let basis = Basis { view, layout: &self.layout, ratio: ratio.max(2), level1_memtables: self.level1_memtables };
         Shape { view, layout: &self.layout, ratio: basis.ratio, targets: self.level_targets.targets(&basis) }
+    }
+
+    fn cut_of(&self, view: &LsmView<'_>) -> CutRule {
+        CutRule {
+            file_bytes: view.sizes.file_bytes,
+            align: self.cut.align,
+            grandparent_bytes: view.sizes.file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
+            guards: None,
+        }
+    }
+
+    /// What moves before all rules, because it costs nothing.
+    fn free_move(&self, shape: &Shape<'_>) -> Option<Plan> {
+        self.placed_flush(shape).or_else(|| self.settled(shape))
     }
 
     /// Everything that fires, the most important first.
@@ -222,6 +242,10 @@ impl Strategy {
             // A level does not compare with a group: single files come when no group has anything.
             firings.sort_by_key(|firing| firing.target.is_none());
         }
+        if self.priority != Priority::RuleOrder {
+            let is_read = |rule: &Rule| matches!(rule.trigger, Trigger::GuardReads { .. });
+            firings.sort_by_key(|firing| firing.rule.is_some_and(|(_, rule)| is_read(rule)));
+        }
         firings
     }
 
@@ -258,6 +282,7 @@ impl Strategy {
             Granularity::File {} | Granularity::Files { .. } => {
                 return self.best_file(shape, firing, rule, held);
             }
+            Granularity::Guard {} => return self.best_guard(shape, firing, rule, held),
             _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
             Granularity::Level {} => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
@@ -305,17 +330,19 @@ impl Strategy {
             }
             _ => Vec::new(),
         };
-        Plan {
+        let plan = Plan {
             inputs: draft.inputs,
             output: draft.output,
             action: Action::Merge,
-            cut: self.cut(shape.view),
+            cut: self.cut_of(shape.view),
             // Other files of the level are none of a single file's business.
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
             borders,
             cursor: None,
             record,
-        }
+        };
+        let guards = self.guards(plan.output.level);
+        plan.cut_at_guards(shape.view, guards)
     }
 
     /// The move of what was flushed last to the deepest level that it may be placed in.
@@ -329,7 +356,7 @@ impl Strategy {
         if !is_flushed || run.files.iter().any(|file| rewrites_in_place(shape, own, file)) {
             return None;
         }
-        let cut = self.cut(view);
+        let cut = self.cut_of(view);
         let to = |level: LevelId| {
             let inputs = vec![PlanInput { level: LevelId(0), run: run.order, files: run.files.clone() }];
             let draft = granularity::down(shape, inputs, level, false);
@@ -344,12 +371,14 @@ impl Strategy {
                 borders: Vec::new(),
                 record,
             };
+            let plan = plan.cut_at_guards(view, self.guards(level));
             let met = run.files.iter().flat_map(|file| {
                 let below = view.level(level.parent()).runs.iter();
                 below.flat_map(|run| run.overlapping(&file.smallest, &file.largest))
             });
             let little = cut.grandparent_bytes == 0 || met.map(|file| file.bytes).sum::<u64>() <= cut.grandparent_bytes;
-            (plan.inputs.len() == 1 && little && plan.check(view).is_ok()).then_some(plan)
+            let fits = plan.files().all(|file| plan.fits_guards(file));
+            (plan.inputs.len() == 1 && little && fits && plan.check(view).is_ok()).then_some(plan)
         };
         (1..=self.flush_placement).map(LevelId).map_while(to).last()
     }
@@ -363,7 +392,7 @@ impl Strategy {
         if firing.level.0 > 0 || firing.rule.is_none() || to_u64(runs) < u64::from(due) {
             return None;
         }
-        let max_bytes = match self.cut(view).grandparent_bytes {
+        let max_bytes = match self.cut_of(view).grandparent_bytes {
             0 => u64::MAX,
             bytes => bytes,
         };

@@ -34,6 +34,7 @@ impl Strategy {
                 check(expected_runs.is_none_or(|n| n >= 2), None, "layout: expected_runs: at least 2")?;
                 whole_runs::validate_grouping(grouping).map_err(|what| (None, format!("layout: grouping: {what}")))?;
             }
+            Layout::Guarded(guarded) => guarded.validate().map_err(|what| (None, format!("layout: {what}")))?,
             Layout::Leveling { .. } | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
         self.validate_beside()?;
@@ -41,6 +42,7 @@ impl Strategy {
         for (n, rule) in self.rules.iter().enumerate() {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
             whole_runs::validate_rule(&self.layout, rule).map_err(|what| (Some(n), what))?;
+            self.validate_guards(rule).map_err(|what| (Some(n), what))?;
         }
         if matches!(self.layout, Layout::Runs { .. }) {
             // What it expects limits the runs of the tree.
@@ -146,7 +148,9 @@ impl Strategy {
             _ if picks_files == rule.movement.is_empty() => {
                 return Err(match picks_files {
                     true => "granularity file and files need a movement".to_owned(),
-                    false => "a movement chooses among files; granularity level and sorted-runs take none".to_owned(),
+                    false => {
+                        "a movement chooses among files; granularity level, sorted-runs and guard take none".to_owned()
+                    }
                 });
             }
             Granularity::Files { count, bytes, window_files: Some(files) } => {
@@ -190,18 +194,59 @@ impl Strategy {
             && !in_place
             && let Some(level) = (0..MAX_LEVELS - 1).find(to_tiered)
         {
+            let others =
+                if matches!(self.layout, Layout::Guarded(_)) { "guard or sorted-runs" } else { "sorted-runs or level" };
             return Err(format!(
-                "granularity file and files need a leveled next level, and L{} is tiered: take sorted-runs or level",
+                "granularity file and files need a leveled next level, and L{} is tiered: take {others}",
                 level + 1
             ));
         }
         Ok(())
     }
 
+    /// What belongs to the layout `guarded`, and what that cannot do.
+    fn validate_guards(&self, rule: &Rule) -> std::result::Result<(), String> {
+        let is_guarded = matches!(self.layout, Layout::Guarded(_));
+        let about_guards = matches!(rule.trigger, Trigger::GuardBytes { .. } | Trigger::GuardReads { .. });
+        let problem = match (&rule.trigger, &rule.granularity) {
+            (trigger, granularity) if !is_guarded => {
+                let name = if about_guards { trigger.name() } else { "granularity guard" };
+                let concerns = about_guards || *granularity == Granularity::Guard {};
+                concerns.then(|| format!("{name} takes layout = {{ kind = \"guarded\" }}"))
+            }
+            _ if rule.levels == Levels::Leveled => Some(
+                "layout guarded has no leveled levels: levels = \"all\", \"tiered\", \"last\" or a list of numbers"
+                    .to_owned(),
+            ),
+            (Trigger::GuardBytes { memtables }, _)
+                if memtables.is_empty() || !memtables.iter().all(|n| *n > 0.0 && n.is_finite()) =>
+            {
+                Some(format!("guard-bytes: memtables = {memtables:?}: at least one entry, each above 0"))
+            }
+            (Trigger::GuardReads { reads: 0 }, _) => Some("guard-reads: reads = 0: reads is at least 1".to_owned()),
+            (trigger, granularity) if about_guards && *granularity != (Granularity::Guard {}) => Some(format!(
+                "{} is about single guards: it takes granularity = {{ kind = \"guard\" }}",
+                trigger.name()
+            )),
+            (trigger, granularity)
+                if *granularity == (Granularity::Guard {})
+                    && !about_guards
+                    && !matches!(trigger, Trigger::SortedRuns { .. } | Trigger::LevelSaturation { .. }) =>
+            {
+                Some(format!(
+                    "granularity guard takes trigger sorted-runs, level-saturation, guard-bytes or guard-reads, not {}",
+                    trigger.name()
+                ))
+            }
+            _ => None,
+        };
+        problem.map_or(Ok(()), Err)
+    }
+
     fn may_be_tiered(&self, level: u8) -> bool {
         match &self.layout {
             Layout::Leveling { .. } => false,
-            Layout::Tiering {} => true,
+            Layout::Tiering {} | Layout::Guarded(_) => true,
             Layout::OneLeveling { .. } => level == 0,
             // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.
             Layout::LLeveling {} => true,

@@ -60,7 +60,9 @@ impl<'a> Runs<'a> {
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
-            | Trigger::Idle { .. } => Vec::new(),
+            | Trigger::Idle { .. }
+            | Trigger::GuardBytes { .. }
+            | Trigger::GuardReads { .. } => Vec::new(),
         }
     }
 
@@ -349,7 +351,11 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
         (Trigger::TombstoneDensity { .. }, Granularity::File {} | Granularity::Files { .. }) => None,
         (
             _,
-            Granularity::Level {} | Granularity::RunSlices { .. } | Granularity::File {} | Granularity::Files { .. },
+            Granularity::Level {}
+            | Granularity::Guard {}
+            | Granularity::RunSlices { .. }
+            | Granularity::File {}
+            | Granularity::Files { .. },
         ) => Some(
             "layout runs merges whole runs: it takes granularity sorted-runs, or file with the trigger tombstone-density",
         ),

@@ -1,9 +1,10 @@
 use super::*;
+use crate::compaction::guards::Guarded;
 use crate::io::Rng;
-use crate::version::RunOrder;
 use crate::version::text::parse_file;
+use crate::version::{LevelId, RunOrder};
 
-const RULE: CutRule = CutRule { file_bytes: 100, align: false, grandparent_bytes: 0 };
+const RULE: CutRule = CutRule { file_bytes: 100, align: false, grandparent_bytes: 0, guards: None };
 
 fn grandparents(words: &[&str]) -> Vec<Arc<FileMeta>> {
     words.iter().map(|word| Arc::new(parse_file(word, RunOrder(1)).unwrap())).collect()
@@ -102,6 +103,7 @@ fn aligned_files_end_where_the_oracle_says() {
             file_bytes: 10 * rng.between(1, 30),
             align: true,
             grandparent_bytes: if rng.one_in(2) { 0 } else { rng.between(50, 400) },
+            guards: None,
         };
         let found: Vec<String> = files(rule, metas, &text).into_iter().filter(|file| !file.is_empty()).collect();
         assert_eq!(found, oracle(rule, &below, &text), "{rule:?} over {below:?}");
@@ -135,10 +137,15 @@ fn no_rule_ever_splits_a_key_or_makes_an_empty_file() {
             file_bytes: 10 * rng.between(1, 20),
             align: rng.one_in(2),
             grandparent_bytes: 1024 * rng.below(3),
+            guards: rng.one_in(2).then(|| Guarded { guard_bits: 3, ..Guarded::default() }.mask(LevelId(0))),
         };
         let files = files(rule, below, &text);
         assert_eq!(files.concat(), text);
         assert!(files.iter().all(|file| !file.is_empty()));
         assert!(files.windows(2).all(|pair| pair[0].chars().last() < pair[1].chars().next()), "{files:?}");
+        // A guard begins a file.
+        let is_guard = |key: char| rule.guards.is_some_and(|guards| guards.is_guard(key.to_string().as_bytes()));
+        let within = |file: &String| file.chars().any(|key| !file.starts_with(key) && is_guard(key));
+        assert!(!files.iter().any(within), "{files:?}");
     }
 }

@@ -192,7 +192,7 @@ impl Store {
             output: Place { level, run },
             action: [Action::Merge, Action::Merge, Action::Move, Action::Drop]
                 [usize::try_from(self.rng.below(4)).unwrap()],
-            cut: CutRule { file_bytes: self.sizes.file_bytes, align: true, grandparent_bytes: 100 },
+            cut: CutRule { file_bytes: self.sizes.file_bytes, align: true, grandparent_bytes: 100, guards: None },
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,
@@ -242,7 +242,11 @@ impl Store {
                 continue;
             }
             let bytes = files.last().map_or(0, |file| RECORD_BYTES * u64::try_from(file.len()).unwrap());
-            if cut.before(&[record.0], fate.first_of_key, bytes) || files.is_empty() {
+            let before = files.last().and_then(|file| file.last()).map(|record| record.0);
+            let is_crossed =
+                |border: &Bytes| before.is_some_and(|before| [before][..] < border[..]) && border[..] <= [record.0][..];
+            let border = plan.borders.iter().any(is_crossed);
+            if cut.before(&[record.0], fate.first_of_key, bytes) || border || files.is_empty() {
                 files.push(Vec::new());
             }
             files.last_mut().unwrap().push(record);

@@ -159,7 +159,10 @@ impl Sim {
         let mut files: Vec<Vec<Entry>> = Vec::new();
         for entry in entries {
             let bytes = files.last().map_or(0, |file| RECORD_BYTES * u64::try_from(file.len()).unwrap());
-            if cut.before(&bytes_of(entry.key), true, bytes) || files.is_empty() {
+            let key = bytes_of(entry.key);
+            let before = files.last().and_then(|file| file.last()).map(|before| bytes_of(before.key));
+            let border = |before: &Bytes| plan.borders.iter().any(|border| before < border && *border <= key);
+            if cut.before(&key, true, bytes) || before.as_ref().is_some_and(border) || files.is_empty() {
                 files.push(Vec::new());
             }
             files.last_mut().unwrap().push(entry);

@@ -25,12 +25,12 @@ impl Strategy {
         let mut held: BTreeSet<SstId> = BTreeSet::new();
         let mut found = false;
         let mut appraisals = Vec::new();
-        if let Some(plan) = self.placed_flush(shape) {
+        if let Some(plan) = self.free_move(shape) {
             found = true;
             appraisals.push(Appraisal {
                 reason: plan.record.reason,
                 trigger: plan.record.trigger,
-                level: Some(0),
+                level: plan.inputs.first().map(|input| input.level.0),
                 value: Some(plan.record.value),
                 threshold: Some(plan.record.threshold),
                 verdict: Verdict::Next,
