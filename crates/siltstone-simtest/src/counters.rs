@@ -94,6 +94,8 @@ rare! {
     SwitchedBack,
     /// The power failed while the strategy was changed.
     CrashInSwitch,
+    /// A merge had released a file in part.
+    Slice,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

@@ -212,6 +212,8 @@ pub struct KeyspaceStats {
     pub files: u64,
     /// Bytes of the files.
     pub disk_bytes: u64,
+    /// Bytes of dead keys, about, among them: merges have released files in part.
+    pub dead_bytes: u64,
     /// Bytes of keys and values in the files, all versions.
     pub raw_bytes: u64,
     /// Records in the files, all versions and tombstones.
@@ -278,8 +280,10 @@ pub struct LevelStats {
     pub runs: u64,
     /// Files.
     pub files: u64,
-    /// Bytes.
+    /// Bytes, those of dead keys not counted.
     pub bytes: u64,
+    /// Bytes of dead keys, about, in files that a merge has released in part.
+    pub dead_bytes: u64,
     /// Records.
     pub entries: u64,
     /// Tombstones among them.
@@ -304,6 +308,7 @@ impl LevelStats {
         for file in level.files() {
             stats.files += 1;
             stats.bytes += file.bytes;
+            stats.dead_bytes += file.dead_bytes();
             stats.entries += file.entries;
             stats.tombstones += file.tombstones;
         }
@@ -328,13 +333,15 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats
         stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
-        stats.disk_bytes += of_level.bytes;
+        stats.disk_bytes += of_level.bytes + of_level.dead_bytes;
+        stats.dead_bytes += of_level.dead_bytes;
         stats.entries += of_level.entries;
         stats.tombstones += of_level.tombstones;
         stats.levels.push(of_level);
     }
     if let Some((_, oldest)) = view.tree.version.runs().last() {
-        stats.space_amplification_percent = 100.0 * ratio(stats.disk_bytes - oldest.bytes(), oldest.bytes());
+        stats.space_amplification_percent =
+            100.0 * ratio(stats.disk_bytes.saturating_sub(oldest.bytes()), oldest.bytes());
     }
     stats.add_reads(&keyspace.reads);
     {

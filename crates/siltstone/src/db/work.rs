@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -102,7 +103,8 @@ impl Compactions {
     pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
         let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
         Jobs {
-            plans: running().map(|running| Arc::clone(&running.plan)).collect(),
+            plans: running().map(|running| running.rest.load_full()).collect(),
+            made: running().flat_map(|running| running.made.lock().clone()).collect(),
             decisions: running().map(|running| Arc::clone(&running.decision)).collect(),
             cursors: self.cursors.get(&keyspace).cloned().unwrap_or_default(),
         }
@@ -112,6 +114,8 @@ impl Compactions {
 /// What runs in a keyspace.
 pub(super) struct Jobs {
     pub(super) plans: Vec<Arc<Plan>>,
+    /// What they have put into the tree already.
+    pub(super) made: Vec<SstId>,
     /// Their records, in the same order.
     pub(super) decisions: Vec<Arc<Decision>>,
     /// The round-robin cursors.
@@ -121,14 +125,20 @@ pub(super) struct Jobs {
 /// A compaction that has been chosen and has not taken effect yet.
 struct Running {
     keyspace: KeyspaceId,
+    /// As it was chosen.
     plan: Arc<Plan>,
+    /// What is left of it: with progressive release its inputs become fewer while it runs. Changed under the lock of [`Compactions`], so
+    /// that a planner never sees a tree without the plans that go with it.
+    rest: ArcSwap<Plan>,
+    /// Output files that are in the tree already: nobody takes them before the job has ended. A leaf in the order of locks.
+    made: Mutex<Vec<SstId>>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
     decision: Arc<Decision>,
     /// When picking began, by the monotonic clock.
     began_ns: u64,
-    /// Runs that will be gone from L0 when it ends.
-    runs_of_l0: u64,
+    /// Runs that will be gone from L0 when it ends, and are not yet.
+    runs_of_l0: AtomicU64,
     /// Thousandths of its input that are merged.
     progress: AtomicU64,
     manual: Option<Arc<Manual>>,
@@ -160,6 +170,14 @@ struct ActiveMerge {
     meter: Arc<IoMeter>,
     /// Bytes of its output that the keyspace's metrics know of.
     written: u64,
+    /// Bytes of its output that are part of the tree.
+    installed: u64,
+    /// Records in them.
+    installed_entries: u64,
+    /// Their files.
+    installed_files: u64,
+    /// Bytes that are dead, about, in files of which it has released a part.
+    dead: u64,
 }
 
 impl ActiveMerge {
@@ -172,9 +190,14 @@ impl ActiveMerge {
         }
     }
 
+    /// What it takes for a time, as far as the metrics know: output that is not in the tree, and what of its inputs is dead but not gone.
+    fn temporary(&self) -> u64 {
+        self.written.saturating_sub(self.installed) + self.dead
+    }
+
     /// It has ended: its output is part of the tree, or gone.
     fn give_back(&self) {
-        self.keyspace.metrics.lock().temporary_bytes -= self.written;
+        self.keyspace.metrics.lock().temporary_bytes -= self.temporary();
     }
 }
 
@@ -300,15 +323,17 @@ impl Running {
         began_ns: u64,
         manual: Option<Arc<Manual>>,
     ) -> Running {
-        let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
-        let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
+        let runs_of_l0 = AtomicU64::new(runs_of_l0(&plan));
+        let plan = Arc::new(plan);
         Running {
             keyspace,
-            plan: Arc::new(plan),
+            rest: ArcSwap::new(Arc::clone(&plan)),
+            made: Mutex::default(),
+            plan,
             decision,
             began_ns,
             reserved: 0,
-            runs_of_l0: to_u64(runs_of_l0),
+            runs_of_l0,
             progress: AtomicU64::new(0),
             manual,
         }
@@ -318,6 +343,12 @@ impl Running {
     fn set_progress(&self, share: f64) {
         self.progress.store((share * 1e3) as u64, Ordering::Relaxed);
     }
+}
+
+/// Runs that will be gone from L0 when `plan` is carried out.
+fn runs_of_l0(plan: &Plan) -> u64 {
+    let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
+    to_u64(if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 })
 }
 
 /// How a job ended that ended with `error`.

@@ -13,7 +13,7 @@ use super::super::filters::NewFiles;
 use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::layout::Shape;
 use super::super::movement::{self, Choice, Movement};
-use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
+use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::runs::{Relief, shard_borders};
 use super::super::targets::Basis;
@@ -142,11 +142,16 @@ impl CompactionPolicy for Strategy {
         self.filter_bits.bits(&self.shape(view), new)
     }
 
+    fn release(&self) -> Release {
+        self.release
+    }
+
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
+        let file_bytes = self.cut.file_bytes.unwrap_or(view.sizes.file_bytes);
         CutRule {
-            file_bytes: view.sizes.file_bytes,
+            file_bytes,
             align: self.cut.align,
-            grandparent_bytes: view.sizes.file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
+            grandparent_bytes: file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
         }
     }
 }
@@ -313,6 +318,7 @@ impl Strategy {
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
             borders,
             cursor: None,
+            release: self.release,
             record,
         }
     }
@@ -340,6 +346,7 @@ impl Strategy {
                 cut,
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: Release::AtEnd,
                 borders: Vec::new(),
                 record,
             };
