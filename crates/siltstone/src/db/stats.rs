@@ -258,7 +258,8 @@ pub struct KeyspaceStats {
     pub space_amplification_percent: f64,
     /// How long the oldest tombstone in a file has been there, in milliseconds; 0 without tombstones.
     pub oldest_tombstone_age_ms: u64,
-    /// The most bytes that unfinished merges had written at once: the room that they needed beside their inputs.
+    /// The most bytes that unfinished merges took at once beside what is alive: output that is not in the tree yet, and what of files
+    /// released in part is dead.
     pub temporary_bytes_peak: u64,
     /// What jobs did since the store was opened, by reason.
     pub reasons: Vec<ReasonStats>,

@@ -205,7 +205,7 @@ fn check_damage(fs: &SimFs, state: &StoreState, what: &str, damage: impl FnOnce(
 #[test]
 fn every_flip_truncation_and_zeroed_tail_is_found_out_or_harmless() {
     let fs = new_fs(3);
-    let (manifest, states) = with_history(&fs, 12, &mut Rng::new(3));
+    let (manifest, states) = with_history(&fs, 14, &mut Rng::new(3));
     drop(manifest);
     let state = states.last().unwrap();
     let (mut flips, mut refused) = (0, 0);

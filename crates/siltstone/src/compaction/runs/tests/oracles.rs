@@ -260,8 +260,8 @@ fn incremental_picks() {
             let bytes = sizes_of[at];
             let last = buckets.last_mut().filter(|bucket| {
                 let mean = average(bucket);
-                (to_f64(bytes) > 0.7071 * to_f64(mean) && to_f64(bytes) < 1.4142 * to_f64(mean))
-                    || (bytes < 5 && mean < 5)
+                let (bytes_e4, mean_e4) = (1e4 * to_f64(bytes), to_f64(mean));
+                (bytes_e4 > 7071.0 * mean_e4 && bytes_e4 < 14_142.0 * mean_e4) || (bytes < 5 && mean < 5)
             });
             match last {
                 Some(bucket) => bucket.push(at),
