@@ -85,7 +85,10 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
     let options = KeyspaceOptions {
         memtable_bytes: 1024 << rng.below(5),
         memtable: if rng.one_in(4) { MemtableKind::SortedVector } else { MemtableKind::Tree },
-        strategy: strategies[index(rng, strategies.len() as u64)].clone(),
+        strategy: {
+            let name = &strategies[index(rng, strategies.len() as u64)];
+            if rng.one_in(3) { released_progressively(name) } else { name.clone() }
+        },
         size_ratio: crate::ops::number(rng.between(2, 4)),
         level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
         file_bytes: 1024 << rng.below(4),
@@ -145,12 +148,21 @@ pub fn strategies() -> Vec<String> {
     presets
         .map(|preset| match preset.name {
             // Of a few hundred keys, none would be a guard.
-            "pebblesdb" => {
-                preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4")
-            }
+            "pebblesdb" => preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4"),
             name => name.to_owned(),
         })
         .collect()
+}
+
+/// The preset of that name, its merges with progressive release.
+pub fn released_progressively(name: &str) -> String {
+    let presets = siltstone::compaction::strategy::strategies();
+    match presets.iter().find(|preset| preset.name == name) {
+        Some(preset) if !preset.text.contains("\nrelease") => {
+            preset.text.replacen("[[rule]]", "release = \"progressive\"\n\n[[rule]]", 1)
+        }
+        _ => name.to_owned(),
+    }
 }
 
 fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {

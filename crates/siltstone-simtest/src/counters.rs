@@ -98,6 +98,8 @@ rare! {
     RescheduledWhileWaiting,
     /// A merge was paused.
     MergePaused,
+    /// A merge had released a file in part.
+    Slice,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

@@ -54,6 +54,7 @@ impl Builder {
                 created_ms: self.id,
                 oldest_tombstone_ms: (tombstones > 0).then_some(self.id),
                 entered_level_ms: self.id,
+                whole: None,
             })
         };
         Run { order: RunOrder(self.order), files: borders.chunks_exact(2).map(file).collect() }

@@ -264,6 +264,7 @@ impl World<'_> {
             created_ms: self.now_ms,
             oldest_tombstone_ms: (tombstones > 0).then_some(self.now_ms),
             entered_level_ms: self.now_ms,
+            whole: None,
         })
     }
 

@@ -98,6 +98,7 @@ impl Deadline {
                 cut: policy.cut(view),
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: policy.release(),
                 borders: Vec::new(),
                 record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
             };

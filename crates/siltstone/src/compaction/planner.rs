@@ -245,6 +245,7 @@ pub fn plan_manual(policy: &dyn CompactionPolicy, view: &LsmView<'_>, request: &
         reuse: Reuse::Picked,
         borders: Vec::new(),
         cursor: None,
+        release: policy.release(),
         record,
     };
     let plan = plan.cut_at_guards(view, policy.guards(output.level));

@@ -91,6 +91,15 @@ impl<'a> LsmView<'a> {
         self
     }
 
+    /// The same view with these files busy as well: what running jobs have put into the tree before their end. After
+    /// [`with_running`](Self::with_running).
+    #[must_use]
+    pub fn with_busy(mut self, files: impl IntoIterator<Item = SstId>) -> LsmView<'a> {
+        self.busy.extend(files);
+        self.busy.sort_unstable();
+        self
+    }
+
     /// Another tree, other jobs and cursors, everything else the same: for dry runs.
     #[must_use]
     pub fn over<'b>(&self, version: &'b Version, running: &'b [Arc<Plan>], cursors: &'b [Bytes]) -> LsmView<'b>
@@ -140,7 +149,7 @@ impl<'a> LsmView<'a> {
         self.running
     }
 
-    /// Whether a running job reads file `id`.
+    /// Whether a running job reads file `id`, or has written it.
     pub fn is_busy(&self, id: SstId) -> bool {
         !self.busy.is_empty() && self.busy.binary_search(&id).is_ok()
     }

@@ -54,6 +54,7 @@ impl Core {
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let view = LsmView::new(&version, Sizes::from(&keyspace.options))
             .with_running(&jobs.plans)
+            .with_busy(jobs.made)
             .with_cursors(&jobs.cursors)
             .with_oldest_snapshot(oldest_snapshot)
             .with_last_write(keyspace.last_write_ms(now_ms))

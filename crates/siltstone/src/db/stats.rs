@@ -244,6 +244,8 @@ pub struct KeyspaceStats {
     pub files: u64,
     /// Bytes of the files.
     pub disk_bytes: u64,
+    /// Bytes of dead keys, about, among them: merges have released files in part.
+    pub dead_bytes: u64,
     /// Bytes of keys and values in the files, all versions.
     pub raw_bytes: u64,
     /// Records in the files, all versions and tombstones.
@@ -304,7 +306,8 @@ pub struct KeyspaceStats {
     pub space_amplification_percent: f64,
     /// How long the oldest tombstone in a file has been there, in milliseconds; 0 without tombstones.
     pub oldest_tombstone_age_ms: u64,
-    /// The most bytes that unfinished merges had written at once: the room that they needed beside their inputs.
+    /// The most bytes that unfinished merges took at once beside what is alive: output that is not in the tree yet, and what of files
+    /// released in part is dead.
     pub temporary_bytes_peak: u64,
     /// What jobs did since the store was opened, by reason.
     pub reasons: Vec<ReasonStats>,
@@ -326,8 +329,10 @@ pub struct LevelStats {
     pub runs: u64,
     /// Files.
     pub files: u64,
-    /// Bytes.
+    /// Bytes, those of dead keys not counted.
     pub bytes: u64,
+    /// Bytes of dead keys, about, in files that a merge has released in part.
+    pub dead_bytes: u64,
     /// Records.
     pub entries: u64,
     /// Tombstones among them.
@@ -352,6 +357,7 @@ impl LevelStats {
         for file in level.files() {
             stats.files += 1;
             stats.bytes += file.bytes;
+            stats.dead_bytes += file.dead_bytes();
             stats.entries += file.entries;
             stats.tombstones += file.tombstones;
         }
@@ -382,13 +388,15 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats
         stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
-        stats.disk_bytes += of_level.bytes;
+        stats.disk_bytes += of_level.bytes + of_level.dead_bytes;
+        stats.dead_bytes += of_level.dead_bytes;
         stats.entries += of_level.entries;
         stats.tombstones += of_level.tombstones;
         stats.levels.push(of_level);
     }
     if let Some((_, oldest)) = view.tree.version.runs().last() {
-        stats.space_amplification_percent = 100.0 * ratio(stats.disk_bytes - oldest.bytes(), oldest.bytes());
+        stats.space_amplification_percent =
+            100.0 * ratio(stats.disk_bytes.saturating_sub(oldest.bytes()), oldest.bytes());
     }
     stats.add_reads(&keyspace.reads);
     {

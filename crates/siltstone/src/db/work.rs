@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -120,7 +121,8 @@ impl Compactions {
     pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
         let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
         Jobs {
-            plans: running().map(|running| Arc::clone(&running.plan)).collect(),
+            plans: running().map(|running| running.rest.load_full()).collect(),
+            made: running().flat_map(|running| running.made.lock().clone()).collect(),
             decisions: running().map(|running| Arc::clone(&running.decision)).collect(),
             cursors: self.cursors.get(&keyspace).cloned().unwrap_or_default(),
         }
@@ -130,6 +132,8 @@ impl Compactions {
 /// What runs in a keyspace.
 pub(super) struct Jobs {
     pub(super) plans: Vec<Arc<Plan>>,
+    /// What they have put into the tree already.
+    pub(super) made: Vec<SstId>,
     /// Their records, in the same order.
     pub(super) decisions: Vec<Arc<Decision>>,
     /// The round-robin cursors.
@@ -139,14 +143,20 @@ pub(super) struct Jobs {
 /// A compaction that has been chosen and has not taken effect yet.
 pub(super) struct Running {
     keyspace: KeyspaceId,
+    /// As it was chosen.
     plan: Arc<Plan>,
+    /// What is left of it: with progressive release its inputs become fewer while it runs. Changed under the lock of [`Compactions`], so
+    /// that a planner never sees a tree without the plans that go with it.
+    rest: ArcSwap<Plan>,
+    /// Output files that are in the tree already: nobody takes them before the job has ended. A leaf in the order of locks.
+    made: Mutex<Vec<SstId>>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
     decision: Arc<Decision>,
     /// When picking began, by the monotonic clock.
     began_ns: u64,
-    /// Runs that will be gone from L0 when it ends.
-    runs_of_l0: u64,
+    /// Runs that will be gone from L0 when it ends, and are not yet.
+    runs_of_l0: AtomicU64,
     /// Bytes of its input that are merged.
     progress: AtomicU64,
     /// What the scheduler knows of it.
@@ -176,6 +186,14 @@ struct ActiveMerge {
     meter: Arc<IoMeter>,
     /// Bytes of its output that the keyspace's metrics know of.
     written: u64,
+    /// Bytes of its output that are part of the tree.
+    installed: u64,
+    /// Records in them.
+    installed_entries: u64,
+    /// Their files.
+    installed_files: u64,
+    /// Bytes that are dead, about, in files of which it has released a part.
+    dead: u64,
 }
 
 impl ActiveMerge {
@@ -194,9 +212,14 @@ impl ActiveMerge {
             || self.running.manual.as_ref().is_some_and(|manual| (manual.cancelled)())
     }
 
+    /// What it takes for a time, as far as the metrics know: output that is not in the tree, and what of its inputs is dead but not gone.
+    fn temporary(&self) -> u64 {
+        self.written.saturating_sub(self.installed) + self.dead
+    }
+
     /// It has ended: its output is part of the tree, or gone.
     fn give_back(&self) {
-        self.keyspace.metrics.lock().temporary_bytes -= self.written;
+        self.keyspace.metrics.lock().temporary_bytes -= self.temporary();
     }
 }
 
@@ -327,17 +350,19 @@ enum Chosen {
 impl Running {
     fn new(keyspace: KeyspaceId, next: Next, decision: Arc<Decision>, began_ns: u64) -> Running {
         let Next { plan, facts, reserved, urgent_ms, manual } = next;
-        let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
-        let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
+        let runs_of_l0 = AtomicU64::new(runs_of_l0(&plan));
+        let plan = Arc::new(plan);
         Running {
             keyspace,
             facts: MergeProgress { job: decision.job, ..facts },
             urgent_ms,
-            plan: Arc::new(plan),
+            rest: ArcSwap::new(Arc::clone(&plan)),
+            made: Mutex::default(),
+            plan,
             decision,
             began_ns,
             reserved,
-            runs_of_l0: to_u64(runs_of_l0),
+            runs_of_l0,
             progress: AtomicU64::new(0),
             manual,
         }
@@ -347,9 +372,10 @@ impl Running {
         self.facts.input_bytes - self.done_bytes()
     }
 
-    /// Of the runs that it takes out of L0 those that are merged, in fractions.
+    /// Of the runs that it takes out of L0, and that are there still, those that are merged, in fractions.
     pub(super) fn runs_merged_so_far(&self) -> f64 {
-        to_f64(self.runs_of_l0) * to_f64(self.done_bytes()) / to_f64(self.facts.input_bytes.max(1))
+        to_f64(self.runs_of_l0.load(Ordering::Relaxed)) * to_f64(self.done_bytes())
+            / to_f64(self.facts.input_bytes.max(1))
     }
 
     /// Bytes that it has still to read, if it leaves the tree with fewer runs.
@@ -361,6 +387,12 @@ impl Running {
     fn done_bytes(&self) -> u64 {
         self.progress.load(Ordering::Relaxed).min(self.facts.input_bytes)
     }
+}
+
+/// Runs that will be gone from L0 when `plan` is carried out.
+fn runs_of_l0(plan: &Plan) -> u64 {
+    let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
+    to_u64(if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 })
 }
 
 /// How a job ended that ended with `error`.

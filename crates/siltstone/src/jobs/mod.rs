@@ -53,11 +53,12 @@ pub(crate) enum Step {
 /// What a job made.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// The new files, in key order: a part of one run.
+    /// The new files that are in no [`Part`](merge::Part), in key order: a part of one run.
     pub(crate) files: Vec<Arc<FileMeta>>,
     /// What happened to the records.
     pub(crate) counts: survive::SurvivorCounts,
     pub(crate) bytes_read: u64,
+    /// By the whole job.
     pub(crate) bytes_written: u64,
 }
 

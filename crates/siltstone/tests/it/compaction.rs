@@ -19,7 +19,7 @@ use bytes::Bytes;
 use siltstone::compaction::layout::Layout;
 use siltstone::compaction::{
     Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput,
-    ReadCounters, Reason, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
+    ReadCounters, Reason, Release, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
 };
 use siltstone::key::SeqNo;
 use siltstone::version::text::{parse, parse_file, print};
@@ -261,6 +261,7 @@ impl Room {
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,
+            release: Release::AtEnd,
             record: DecisionRecord::new(Reason::Policy("by hand".to_owned()), "none", 0.0, 0.0),
         };
         let answer = plan.check(&self.view(command)).map_or_else(|broken| broken.to_string(), |()| "legal".to_owned());

@@ -242,10 +242,7 @@ pub(in super::super) fn only_dead_tombstones(
     file: &FileMeta,
     leaving: &BTreeSet<SstId>,
 ) -> bool {
-    file.tombstones == file.entries
-        && file.range_tombstones == 0
-        && view.visible_to_all_snapshots(file)
-        && hides_nothing(view, place, file, leaving)
+    file.is_all_tombstones() && view.visible_to_all_snapshots(file) && hides_nothing(view, place, file, leaving)
 }
 
 /// Whether no older file than `place` could hold a key of `file`; files of `leaving` do not count.

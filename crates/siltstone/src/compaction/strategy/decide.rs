@@ -14,7 +14,7 @@ use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::guards::GuardMask;
 use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
-use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
+use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::runs::{Relief, shard_borders};
 use super::super::targets::Basis;
@@ -145,6 +145,10 @@ impl CompactionPolicy for Strategy {
 
     fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
         self.filter_bits.bits(&self.shape(view), new)
+    }
+
+    fn release(&self) -> Release {
+        self.release
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
@@ -339,6 +343,7 @@ impl Strategy {
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
             borders,
             cursor: None,
+            release: self.release,
             record,
         };
         let guards = self.guards(plan.output.level);
@@ -368,6 +373,7 @@ impl Strategy {
                 cut,
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: Release::AtEnd,
                 borders: Vec::new(),
                 record,
             };

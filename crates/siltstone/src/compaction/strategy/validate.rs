@@ -87,6 +87,9 @@ impl Strategy {
             }
             _ => {}
         }
+        if self.cut.file_bytes == Some(0) {
+            return refuse("cut: file_bytes: above 0");
+        }
         if let FilterBits::PerLevel { bits } = &self.filter_bits
             && (bits.is_empty() || !bits.iter().all(|n| (0.0..=MAX_BITS).contains(n)))
         {

@@ -20,12 +20,12 @@ use crate::compaction::view::{LsmView, MAX_LEVELS, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
-use crate::jobs::merge::MergeJob;
-use crate::jobs::{self, Outcome, Step};
+use crate::jobs::merge::{MergeJob, MergeStep, Part};
+use crate::jobs::{self, Outcome};
 use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
 use crate::schedule::{MergeProgress, Share, WorkClass};
-use crate::version::{KeyspaceId, ManifestEdit, SstId, VersionEdit};
+use crate::version::{FileMeta, KeyspaceId, ManifestEdit, SstId, VersionEdit};
 
 /// How far a step came.
 enum Stepped {
@@ -179,24 +179,31 @@ impl Core {
         active.stepped_ns += stepped_ns;
         self.counters.compaction_ns.add(stepped_ns);
         active.note_written();
-        let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
-        if reserved > 0 && written > reserved {
+        let reserved = active.running.reserved;
+        // What was released stands beside its replacement until the log lane deletes it.
+        let taken = active.job.bytes_so_far().1.saturating_sub(active.installed);
+        let released = active.running.plan.input_bytes().saturating_sub(active.running.rest.load().input_bytes());
+        if reserved > 0 && taken + released > reserved {
             self.compaction.lock().distrust_percent += 25;
-            let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
+            let taken = taken + released;
+            let what = format!("a merge was stopped: it was to take {reserved} bytes at most, and took {taken}");
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
-        Ok(match step? {
-            Step::Done(outcome) => {
+        let bytes = match step? {
+            MergeStep::Done(outcome) => {
                 self.counters.compaction_bytes_stepped.add(active.running.left_bytes());
-                Stepped::Done(outcome)
+                return Ok(Stepped::Done(outcome));
             }
-            Step::More(bytes) => {
-                let before = active.running.done_bytes();
-                active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
-                self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
-                Stepped::More(bytes)
+            MergeStep::More(bytes) => bytes,
+            MergeStep::Part(part) => {
+                self.install_part(active, &part)?;
+                part.bytes
             }
-        })
+        };
+        let before = active.running.done_bytes();
+        active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
+        self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
+        Ok(Stepped::More(bytes))
     }
 
     /// What to do next, and the events of the choice.
@@ -272,7 +279,7 @@ impl Core {
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<Next>> {
-        let Jobs { plans: running, cursors, .. } = compactions.jobs_of(keyspace.id);
+        let Jobs { plans: running, made, cursors, .. } = compactions.jobs_of(keyspace.id);
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
@@ -280,6 +287,7 @@ impl Core {
         let counters = policy.counts_reads().then(|| tree.reads());
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
+            .with_busy(made)
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
@@ -443,7 +451,7 @@ impl Core {
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let entries = plan.files().map(|file| file.entries).sum();
         let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
-        let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
+        let handle = |meta: &Arc<FileMeta>| self.tables.handle(Arc::clone(meta));
         let meter = IoMeter::new(Arc::clone(&self.clock));
         let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
         Ok(Chosen::Merge(Box::new(ActiveMerge {
@@ -453,29 +461,90 @@ impl Core {
             stepped_ns: 0,
             meter,
             written: 0,
+            installed: 0,
+            installed_entries: 0,
+            installed_files: 0,
+            dead: 0,
         })))
     }
 
+    /// Puts finished output files into the tree and takes out of the inputs what these hold, in one edit. Wherever a crash comes, the tree
+    /// is a legal one: the rest of the merge is due again, or not.
+    fn install_part(&self, active: &mut ActiveMerge, part: &Part) -> Result<()> {
+        let running = Arc::clone(&active.running);
+        let rest = running.rest.load_full();
+        let place = rest.output;
+        let edit = {
+            let stays: BTreeMap<SstId, &Arc<FileMeta>> =
+                part.rest.iter().flat_map(|input| &input.files).map(|file| (file.id, file)).collect();
+            let mut edit = VersionEdit::default();
+            for input in &rest.inputs {
+                for file in &input.files {
+                    let left = stays.get(&file.id);
+                    if left.is_some_and(|left| Arc::ptr_eq(left, file)) {
+                        continue;
+                    }
+                    edit.removed.push((input.level, input.run, file.id));
+                    edit.added.extend(left.map(|left| (input.level, input.run, Arc::clone(left))));
+                }
+            }
+            edit.added.extend(part.files.iter().map(|file| (place.level, place.run, Arc::clone(file))));
+            edit
+        };
+        // Busy before they are in the tree; the inputs are cut for planners after they are cut in the tree. In between both are
+        // busy, which is always safe.
+        {
+            let _planning = self.compaction.lock();
+            running.made.lock().extend(part.files.iter().map(|file| file.id));
+        }
+        self.install(&active.keyspace, edit)?;
+        active.job.installed();
+        let left = Arc::new(Plan { inputs: part.rest.clone(), ..(*rest).clone() });
+        {
+            let _planning = self.compaction.lock();
+            running.runs_of_l0.store(super::runs_of_l0(&left), Ordering::Relaxed);
+            running.rest.store(left);
+        }
+        let bytes: u64 = part.files.iter().map(|file| file.bytes).sum();
+        let entries: u64 = part.files.iter().map(|file| file.entries).sum();
+        self.counters.compaction_bytes_written.add(bytes);
+        self.counters.compaction_entries_written.add(entries);
+        {
+            let before = active.temporary();
+            active.installed += bytes;
+            active.installed_entries += entries;
+            active.installed_files += to_u64(part.files.len());
+            active.dead = part.rest.iter().flat_map(|input| &input.files).map(|file| file.dead_bytes()).sum();
+            let mut metrics = active.keyspace.metrics.lock();
+            metrics.temporary_bytes = metrics.temporary_bytes + active.temporary() - before;
+        }
+        // Room for writers, and work for those whose files this was in the way of.
+        self.wake_compactions();
+        self.notify();
+        Ok(())
+    }
+
     fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
-        let plan = &active.running.plan;
+        let (plan, rest) = (&active.running.plan, active.running.rest.load_full());
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
-        self.install(&active.keyspace, VersionEdit { removed: plan.removed(), added })?;
+        self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
         self.counters.compactions.add(1);
         self.counters.compaction_bytes_read.add(outcome.bytes_read);
-        self.counters.compaction_bytes_written.add(outcome.bytes_written);
+        self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
+        self.counters.compaction_entries_written.add(entries);
         let ended = Ended {
             bytes_read: outcome.bytes_read,
             bytes_written: outcome.bytes_written,
-            files_out: to_u64(outcome.files.len()),
+            files_out: active.installed_files + to_u64(outcome.files.len()),
             entries_read: plan.files().map(|file| file.entries).sum(),
-            entries_written: outcome.files.iter().map(|file| file.entries).sum(),
+            entries_written: active.installed_entries + entries,
             dropped_versions: outcome.counts.dropped_versions,
             dropped_tombstones: outcome.counts.dropped_tombstones,
             ..self.times(active)
         };
         self.counters.compaction_entries_read.add(ended.entries_read);
-        self.counters.compaction_entries_written.add(ended.entries_written);
         self.counters.dropped_versions.add(ended.dropped_versions);
         self.counters.dropped_tombstones.add(ended.dropped_tombstones);
         self.tell_ended(&active.keyspace, &active.running, ended);
@@ -501,6 +570,10 @@ impl Core {
 
     pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
         let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        if active.installed > 0 {
+            // What it wrote stays, and is counted; so is what that took.
+            self.counters.compaction_bytes_read.add(bytes_read);
+        }
         let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
         self.tell_ended(&active.keyspace, &active.running, ended);
     }
@@ -558,8 +631,8 @@ impl Core {
         keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
         drop(manifest);
         self.sample_runs(keyspace);
-        for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
-            if !kept.contains(&handle.meta().id) {
+        for handle in before.handles().filter(|handle| removed.contains(&handle.id())) {
+            if !kept.contains(&handle.id()) {
                 handle.mark_obsolete();
             }
         }
@@ -570,20 +643,24 @@ impl Core {
     pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
         let compactions = self.compaction.lock();
         let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        running.any(|running| running.plan.files().any(|input| input.id == file))
+        running.any(|running| running.rest.load().files().any(|input| input.id == file))
     }
 
-    /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
+    /// What is left of the plans of the jobs that run in a keyspace, and its round-robin cursors.
     pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
         let Jobs { plans, cursors, .. } = self.compaction.lock().jobs_of(keyspace);
         (plans, cursors)
     }
 
-    /// Input bytes that the running merges of a keyspace have merged already.
+    /// Of the input bytes that running merges of a keyspace still hold, those that are merged already.
     pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
         let compactions = self.compaction.lock();
         let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        running.map(|running| running.done_bytes()).sum()
+        let merged = |running: &Arc<Running>| {
+            let released = running.plan.input_bytes().saturating_sub(running.rest.load().input_bytes());
+            running.done_bytes().saturating_sub(released)
+        };
+        running.map(merged).sum()
     }
 
     /// Notes how many runs a keyspace has, after a change of its tree.

@@ -67,6 +67,7 @@ impl Strategy {
                 borders: Vec::new(),
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: self.release,
                 record: DecisionRecord::new(Reason::Layout, explain::LAYOUT, value, threshold),
             };
             // Together they span more than each does, which a running job may be in the way of.
