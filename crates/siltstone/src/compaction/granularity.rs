@@ -154,12 +154,13 @@ pub fn into_oldest_run(shape: &Shape<'_>, level: LevelId) -> Option<Draft> {
 /// for each run that goes away do not grow, and at most `max_bytes`. None if those are fewer than `min_runs`.
 pub fn within_l0(view: &LsmView<'_>, min_runs: usize, max_bytes: u64) -> Option<Draft> {
     let runs = &view.level(LevelId(0)).runs;
+    let place = |run: &Run| Place { level: LevelId(0), run: run.order };
     let mut bytes = 0u64;
     let mut per_run_gone = u64::MAX;
     let joins = |(n, run): (usize, &Run)| {
         bytes = bytes.saturating_add(run.bytes());
         let per_run = if n == 0 { u64::MAX } else { bytes / to_u64(n) };
-        let joins = !view.any_busy(&run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
+        let joins = !view.any_busy(place(run), &run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
         per_run_gone = per_run;
         joins
     };
@@ -279,7 +280,7 @@ pub fn files_down(
     let runs = runs.filter(|other| tiered || draft.inputs.iter().any(|input| input.run == other.order));
     let wider = runs.map(|run| PlanInput { level, run: run.order, files: run.overlapping(first, last).to_vec() });
     let wider: Vec<PlanInput> =
-        wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(&input.files)).collect();
+        wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(input.place(), &input.files)).collect();
     if wider.is_empty() {
         return draft;
     }

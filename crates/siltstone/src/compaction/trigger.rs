@@ -249,13 +249,13 @@ impl Trigger {
                 Some(Measure { value, threshold: *full_at })
             }
             Trigger::LevelSaturation { full_at, files: Some(files) } => {
-                let idle = view.level(level).files().filter(|file| !view.is_busy(file.id)).count();
+                let idle = view.idle_files(level).count();
                 let value = to_f64(to_u64(idle)) / f64::from(*files);
                 (level.0 + 1 < MAX_LEVELS).then_some(Measure { value, threshold: *full_at })
             }
             Trigger::SortedRuns { runs } => {
-                let idle = |files: &[_]| files.iter().any(|file: &std::sync::Arc<FileMeta>| !view.is_busy(file.id));
-                let runs_there = to_f64(to_u64(view.level(level).runs.iter().filter(|run| idle(&run.files)).count()));
+                let staying = view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
+                let runs_there = to_f64(to_u64(staying.count()));
                 let threshold = f64::from(runs.unwrap_or_else(|| shape.run_limit(level)));
                 let value = match self.is_by_guard(shape, level) && runs_there >= threshold {
                     true => self.most_of_guards(shape, level)?,
@@ -384,16 +384,16 @@ impl Trigger {
         let view = shape.view;
         match self {
             Trigger::TombstoneDensity { share, min_age } => {
-                !view.is_busy(file.id)
-                    && density(file) >= *share
+                density(file) >= *share
+                    && !view.is_busy(file.id)
                     && u128::from(view.now_ms.saturating_sub(file.created_ms)) >= min_age.as_millis()
                     && frees_something(shape, place, file)
             }
             Trigger::TombstoneTtl { ttl } => {
                 let age = file.oldest_tombstone_ms.map_or(0, |oldest| view.now_ms.saturating_sub(oldest));
                 file.tombstones > 0
-                    && !view.is_busy(file.id)
                     && to_f64(age) > allowed_age_ms(shape, *ttl, place.level)
+                    && !view.is_busy(file.id)
                     && frees_something(shape, place, file)
             }
             Trigger::ReadAmplification { bytes_per_read, min_reads } => {
@@ -403,7 +403,7 @@ impl Trigger {
             }
             Trigger::FileStaleness { age } => {
                 let stay = u128::from(view.now_ms.saturating_sub(file.entered_level_ms));
-                !view.is_busy(file.id) && place.level < view.last_level() && stay >= age.as_millis()
+                place.level < view.last_level() && stay >= age.as_millis() && !view.is_busy(file.id)
             }
             _ => true,
         }

@@ -35,6 +35,7 @@ use crate::jobs::merge::MergeJob;
 use crate::key::SeqNo;
 use crate::num::{to_f64, to_u64};
 use crate::schedule::MergeProgress;
+use crate::schedule::keyspaces::Turns;
 use crate::sst::TableOptions;
 use crate::version::{KeyspaceId, LevelId, SstId, Version};
 
@@ -78,8 +79,8 @@ pub(crate) struct Compactions {
     manual: Vec<Arc<Manual>>,
     /// Views from which a policy made an illegal plan: it is not asked again before they change.
     refused: BTreeMap<KeyspaceId, Seen>,
-    /// The keyspace that was served last: the next pick begins behind it.
-    last_served: KeyspaceId,
+    /// Who was asked when, which decides who is asked next.
+    turns: Turns,
     /// How far estimates of what merges write are trusted, in percent beyond [`FIRST_TRUST_PERCENT`].
     distrust_percent: u64,
 }

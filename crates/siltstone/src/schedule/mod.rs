@@ -23,6 +23,7 @@ pub mod constraint;
 pub mod contract;
 pub mod fair;
 pub mod greedy;
+pub mod keyspaces;
 mod kind;
 mod progress;
 pub mod score;

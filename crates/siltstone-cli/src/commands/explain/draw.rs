@@ -112,7 +112,12 @@ fn details(decision: &Decision) -> String {
                 (_, true) => "   in the way of a running job",
                 _ => "",
             };
-            line("", &format!("file {:<6} {}{mark}", candidate.file.0, scores.join("  ")));
+            let what = match candidate.runs {
+                0 => format!("file {:<6}", candidate.file.0),
+                1 => format!("run of file {:<6}", candidate.file.0),
+                runs => format!("{runs} runs from file {:<6}", candidate.file.0),
+            };
+            line("", &format!("{what} {}{mark}", scores.join("  ")));
         }
     }
     out

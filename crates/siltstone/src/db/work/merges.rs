@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -24,6 +24,8 @@ use crate::jobs::merge::{MergeJob, MergeStep, Part};
 use crate::jobs::{self, Outcome};
 use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
+use crate::schedule::constraint::RunLimits;
+use crate::schedule::keyspaces::{self, Candidate};
 use crate::schedule::{MergeProgress, Share, WorkClass};
 use crate::version::{FileMeta, KeyspaceId, ManifestEdit, SstId, VersionEdit};
 
@@ -213,26 +215,30 @@ impl Core {
         chosen
     }
 
-    /// Asks the planner of each keyspace in turn; a plan that needs no merge is applied at once.
+    /// Asks the planner of each keyspace, the most urgent first; a plan that needs no merge is applied at once.
     fn next_compaction(&self) -> Result<Option<Chosen>> {
         let mut compactions = self.compaction.lock();
         let epoch = self.work_epoch.load(Ordering::Acquire);
-        let keyspaces = self.keyspaces.load();
-        let after = compactions.last_served;
-        let turn = keyspaces.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
-        let turn = turn.chain(keyspaces.range(..=after));
-        for (id, keyspace) in turn {
-            let began_ns = self.clock.mono_ns();
-            let Some(next) =
-                self.plan_for(&mut compactions, keyspace)?.filter(|next| self.may_begin(&compactions, next))
-            else {
+        let mut failed = None;
+        for keyspace in &self.in_order(&mut compactions) {
+            let (id, began_ns) = (&keyspace.id, self.clock.mono_ns());
+            compactions.turns.asked(*id);
+            let next = match self.plan_for(&mut compactions, keyspace) {
+                Ok(next) => next.filter(|next| self.may_begin(&compactions, next)),
+                Err(error) => {
+                    // A keyspace of which nothing fits on the disk does not keep the others waiting.
+                    failed.get_or_insert(error);
+                    continue;
+                }
+            };
+            let Some(next) = next else {
                 if compactions.of(*id).next().is_none() && keyspace.settled_epoch.swap(epoch, Ordering::AcqRel) != epoch
                 {
                     self.notify();
                 }
                 continue;
             };
-            compactions.last_served = *id;
+            compactions.turns.end();
             let decision = self.decide(keyspace, &next.plan);
             let running = Arc::new(Running::new(*id, next, decision, began_ns));
             compactions.running.push(Arc::clone(&running));
@@ -245,6 +251,9 @@ impl Core {
             }
             drop(compactions);
             return self.begin(keyspace, running).map(Some);
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         if compactions.running.is_empty() && compactions.manual.is_empty() {
             self.settled_epoch.store(epoch, Ordering::Release);
@@ -265,6 +274,31 @@ impl Core {
             || next.manual.is_some()
             || next.facts.class == WorkClass::Deadline
             || !compactions.running.iter().any(same)
+    }
+
+    /// All keyspaces, in the order in which they are asked.
+    fn in_order(&self, compactions: &mut Compactions) -> Vec<Arc<KeyspaceCore>> {
+        let keyspaces: Vec<Arc<KeyspaceCore>> = self.keyspaces.load().values().cloned().collect();
+        if keyspaces.len() < 2 {
+            return keyspaces;
+        }
+        let candidate = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let own = compactions.running.iter().filter(|running| running.keyspace == keyspace.id);
+            let leaving = own.map(|running| running.runs_of_l0.load(Ordering::Relaxed)).sum();
+            let runs = |limit: &AtomicU64| u32::try_from(limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            let (slowdown_runs, stop_runs) = (runs(&keyspace.slow_runs), runs(&keyspace.stop_runs));
+            Candidate {
+                keyspace: keyspace.id,
+                version: Arc::clone(&view.tree.version),
+                runs: keyspaces::runs_left(view.tree.runs.len(), view.immutables.len(), leaving),
+                limits: RunLimits { expected: slowdown_runs, slowdown_runs, stop_runs },
+                deadline: keyspace.deadline(),
+            }
+        };
+        let candidates: Vec<Candidate> = keyspaces.iter().map(candidate).collect();
+        let order = compactions.turns.order(&candidates, self.now_ms());
+        order.into_iter().map(|at| Arc::clone(&keyspaces[at])).collect()
     }
 
     /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
@@ -551,7 +585,8 @@ impl Core {
         Ok(())
     }
 
-    /// The record of a plan that is about to be carried out.
+    /// The record of a plan that is about to be carried out. A function of its own, so that `benches/records.rs` can count it.
+    #[inline(never)]
     fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
         let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
         Arc::new(Decision { job: self.new_job_id().0, ..decision })
@@ -578,7 +613,8 @@ impl Core {
         self.tell_ended(&active.keyspace, &active.running, ended);
     }
 
-    /// Keeps the record of a job that has ended, and tells the listener.
+    /// Keeps the record of a job that has ended, and tells the listener. Counted as `decide` is.
+    #[inline(never)]
     fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
         let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
         keyspace.metrics.lock().ended(&decision);

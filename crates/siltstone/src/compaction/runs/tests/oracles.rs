@@ -32,7 +32,7 @@ fn runs(sizes: &[u64]) -> Vec<RunFact<'static>> {
     (0..).zip(sizes).map(|(n, bytes)| RunFact { order: newest - n, seed: SstId(n), ..run(*bytes) }).collect()
 }
 
-fn index(n: u64) -> usize {
+pub(super) fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
@@ -61,7 +61,7 @@ fn random(rng: &mut Rng, most: u64) -> Vec<RunFact<'static>> {
     list
 }
 
-fn each_list(name: &str, most: u64, mut check: impl FnMut(&[RunFact<'static>], &mut Rng)) {
+pub(super) fn each_list(name: &str, most: u64, mut check: impl FnMut(&[RunFact<'static>], &mut Rng)) {
     let mut rng = Rng::new(7).split(name);
     for _ in 0..LISTS {
         let list = random(&mut rng, most);
