@@ -8,7 +8,7 @@ use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use siltstone::Options;
 use siltstone::io::sim::Device;
-use siltstone::schedule::Scheduler;
+use siltstone::schedule::{Scheduler, WriteControl};
 use siltstone_lab::load::two_phase::{Part, TwoPhase, TwoPhaseResult, run};
 use siltstone_lab::load::{DiskWorld, LoadResult, SimWorld, Spacing, World};
 use siltstone_lab::num::{float, floor};
@@ -298,6 +298,10 @@ fn scale_down(options: &mut Options, is_given: &dyn Fn(&str) -> bool) {
     }
     if !is_given("file_bytes") {
         keyspace.file_bytes = floor(float(keyspace.memtable_bytes) / 2.0).max(1 << 10);
+    }
+    if let WriteControl::Delay(delay) = &mut keyspace.write_control {
+        delay.free_bytes_per_s /= 1000;
+        delay.least_bytes_per_s = (delay.least_bytes_per_s / 1000).max(1);
     }
     // Two memtables, as luo19 has them: one is written while the other is flushed.
     options.write_memory_bytes = options.write_memory_bytes.min(2 * keyspace.memtable_bytes);

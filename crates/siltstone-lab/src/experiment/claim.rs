@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::run::RunResult;
-use super::spec::{Claim, Experiment, Trend};
+use super::spec::{Across, Claim, Experiment, Trend};
 
 /// How a claim came out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -64,7 +64,7 @@ fn finding(experiment: &Experiment, claim: &Claim, results: &[RunResult]) -> Fin
     let values: Option<Vec<f64>> = (0..points).map(|point| value(claim, results, point)).collect();
     let (measured, verdict) = match &values {
         None => ("a run is missing".to_owned(), Verdict::NotRun),
-        Some(values) => (told(experiment, claim, values), verdict(claim, values)),
+        Some(values) => (told(experiment, claim, values), verdict(claim, &across(claim, values))),
     };
     Finding {
         id: claim.id.clone(),
@@ -86,6 +86,18 @@ fn value(claim: &Claim, results: &[RunResult], point: usize) -> Option<f64> {
     match &claim.over {
         None => Some(left),
         Some(over) => Some(left.max(LEAST) / measure(over)?.max(LEAST)),
+    }
+}
+
+/// What the bounds are compared with.
+fn across(claim: &Claim, values: &[f64]) -> Vec<f64> {
+    let least = |value: f64| value.max(LEAST);
+    let largest = values.iter().copied().fold(0.0, f64::max);
+    let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    match (claim.across, values) {
+        (Some(Across::Spread), [_, ..]) => vec![least(largest) / least(smallest)],
+        (Some(Across::Ends), [first, .., last]) => vec![least(*last) / least(*first)],
+        _ => values.to_vec(),
     }
 }
 
@@ -120,7 +132,10 @@ fn verdict(claim: &Claim, values: &[f64]) -> Verdict {
     };
     if holds {
         Verdict::Holds
-    } else if claim.over.is_some() && values.iter().any(opposite) && !values.iter().any(inside) {
+    } else if (claim.over.is_some() || claim.across.is_some())
+        && values.iter().any(opposite)
+        && !values.iter().any(inside)
+    {
         Verdict::Reversed
     } else {
         Verdict::Inconclusive
@@ -171,6 +186,9 @@ mod tests {
         assert_eq!(verdict(&claim("over = \"b.w\"\nat_least = 3.0\nsome = true"), &[3.0, 0.5]), Verdict::Holds);
         let range = claim("at_least = 0.6\nat_most = 1.2");
         assert_eq!((verdict(&range, &[0.6]), verdict(&range, &[1.3])), (Verdict::Holds, Verdict::Inconclusive));
+        let ends = claim("across = \"ends\"\nat_least = 10.0");
+        assert_eq!((across(&ends, &[1.0, 9.0, 10.0]), across(&ends, &[2.0])), (vec![10.0], vec![2.0]));
+        assert_eq!(across(&claim("across = \"spread\"\nat_most = 1.2"), &[4.0, 2.0, 3.0]), [2.0]);
         let falls = claim("trend = \"falling\"");
         assert_eq!(verdict(&falls, &[5.0, 3.0, 3.1, 2.0]), Verdict::Holds, "within the tolerance");
         assert_eq!(verdict(&falls, &[2.0, 3.0, 4.0]), Verdict::Reversed);

@@ -10,6 +10,8 @@ use anyhow::Context;
 use serde::Serialize;
 use siltstone::Options;
 use siltstone::io::sim::Device;
+use siltstone::schedule::WriteControl;
+use siltstone::schedule::write_control::Limit;
 
 use super::spec::{Experiment, LoadKind, RunSpec, Setup};
 use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
@@ -44,8 +46,10 @@ impl Measures {
         self.0.get(name).copied()
     }
 
-    fn of(trial: &TrialResult, warm_up: Duration) -> Measures {
-        let load = &trial.load;
+    fn of(job: &Job, trial: &TrialResult) -> Measures {
+        let (load, warm_up) = (&trial.load, job.warm_up);
+        let record_bytes = float(u64::from(job.workload.key_bytes + job.workload.value_bytes));
+        let level1 = trial.stats.levels.get(1).map_or(0, |level| level.bytes);
         let seconds = |ns: u64| float(ns) / 1e9;
         let counted: Vec<_> = load.windows.iter().filter(|window| window.at_s >= warm_up.as_secs_f64()).collect();
         let third = counted.len() / 3;
@@ -75,6 +79,10 @@ impl Measures {
             ("runs_max", float(counted.iter().map(|window| window.gauge).max().unwrap_or(0))),
             ("queued", float(load.queued_at_end)),
             ("wa", trial.stats.write_amplification),
+            // What of the disk's bandwidth is new data.
+            ("bandwidth_share", load.ops_per_s * record_bytes / float(job.bandwidth)),
+            // The size of L1 at the end, by the one that it should have, where that is given.
+            ("level1_fill", crate::num::ratio(level1, job.options.keyspace.level1_bytes)),
         ]))
     }
 }
@@ -121,7 +129,7 @@ impl Job {
         let world = SimWorld::new(device, OPERATION_NS, self.workload.seed);
         let trial = Trial { options: &self.options, workload: &self.workload, law: self.law, load: &self.load };
         let result = trial.run(&world, &mut |_, _| go_on())?;
-        let measures = Measures::of(&result, self.warm_up);
+        let measures = Measures::of(self, &result);
         Ok((result.load, measures))
     }
 }
@@ -171,8 +179,13 @@ pub fn run_all(
         let mut jobs: Vec<(usize, Job)> = Vec::new();
         let mut same: Vec<(usize, usize)> = Vec::new();
         for (at, place) in places.iter().enumerate().filter(|(_, place)| place.run.load == kind) {
-            let Some(arrivals) = arrivals(place, &places, &results) else { continue };
-            let job = Job::new(&place.setup, scale, seed, arrivals).with_context(|| place.name())?;
+            let Some((arrivals, limit)) = arrivals(place, &places, &results) else { continue };
+            let mut job = Job::new(&place.setup, scale, seed, arrivals).with_context(|| place.name())?;
+            if let Some(limit) = limit {
+                let record_bytes = float(u64::from(job.workload.key_bytes + job.workload.value_bytes));
+                let rate_bytes_per_s = floor(limit.as_f64() * record_bytes).max(1);
+                job.options.keyspace.write_control = WriteControl::Limit(Limit { rate_bytes_per_s });
+            }
             let first = *known.entry(format!("{job:?}")).or_insert(at);
             if first == at {
                 jobs.push((at, job));
@@ -207,9 +220,13 @@ impl Place<'_> {
     }
 }
 
-/// When the writes of a run are due; none if the run that it depends on was not made.
-fn arrivals(place: &Place<'_>, places: &[Place<'_>], results: &[Option<(LoadResult, Measures)>]) -> Option<Arrivals> {
-    let Some(of) = &place.run.of else { return Some(Arrivals::Closed) };
+/// When the writes of a run are due, and how many a second the store may take; none if the run that it depends on was not made.
+fn arrivals(
+    place: &Place<'_>,
+    places: &[Place<'_>],
+    results: &[Option<(LoadResult, Measures)>],
+) -> Option<(Arrivals, Option<Rate>)> {
+    let Some(of) = &place.run.of else { return Some((Arrivals::Closed, None)) };
     let same = |other: &Place<'_>| {
         other.experiment.id == place.experiment.id && other.point == place.point && other.run.name == *of
     };
@@ -223,7 +240,7 @@ fn arrivals(place: &Place<'_>, places: &[Place<'_>], results: &[Option<(LoadResu
     };
     let swept = place.experiment.sweep.as_ref().filter(|sweep| sweep.option == "utilization");
     let utilization = swept.and_then(|sweep| sweep.values[place.point].as_float()).or(place.run.utilization);
-    Some(match utilization {
+    let arrivals = match utilization {
         Some(utilization) => Arrivals::steady(share(utilization), Spacing::Constant),
         None => {
             let stretch = |burst: &super::spec::Burst| Stretch {
@@ -232,7 +249,8 @@ fn arrivals(place: &Place<'_>, places: &[Place<'_>], results: &[Option<(LoadResu
             };
             Arrivals::Open { stretches: place.run.bursts.iter().map(stretch).collect(), spacing: Spacing::Constant }
         }
-    })
+    };
+    Some((arrivals, place.run.limit.map(share)))
 }
 
 /// What a thread of [`run_jobs`] has done: which job, and what it measured.

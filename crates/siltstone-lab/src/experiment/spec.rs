@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Deserializer};
 use siltstone::Options;
+use siltstone::schedule::WriteControl;
 
 /// A figure, a table or a theorem of a study.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -80,6 +81,8 @@ pub struct RunSpec {
     /// Bursts instead of a steady rate: shares of that rate, each for a time, in turns.
     #[serde(default)]
     pub bursts: Vec<Burst>,
+    /// The store takes no more than this share of that rate at any time (`write_control = "limit"`).
+    pub limit: Option<f64>,
     /// What is different from the experiment's setup.
     #[serde(default)]
     pub setup: Setup,
@@ -126,6 +129,8 @@ pub struct Claim {
     pub at_most: Option<f64>,
     /// Over a sweep: the quotient must rise or fall with the swept values, within 5 %.
     pub trend: Option<Trend>,
+    /// Over a sweep: what is made of the values before they are compared.
+    pub across: Option<Across>,
     /// Over a sweep: must every value hold (default), or is one enough?
     #[serde(default)]
     pub some: bool,
@@ -141,6 +146,16 @@ pub enum Trend {
     Rising,
     /// Down.
     Falling,
+}
+
+/// One number of the values of a sweep.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Across {
+    /// The largest by the smallest.
+    Spread,
+    /// The last by the first.
+    Ends,
 }
 
 fn parse_time(text: &str) -> Option<Duration> {
@@ -210,6 +225,15 @@ impl Setup {
         ] {
             *size = if *size == 0 { 0 } else { (*size / scale).max(4 << 10) };
         }
+        let rate = |rate: &mut u64| *rate = (*rate / scale).max(1);
+        match &mut options.keyspace.write_control {
+            WriteControl::Limit(limit) => rate(&mut limit.rate_bytes_per_s),
+            WriteControl::Delay(delay) => {
+                rate(&mut delay.free_bytes_per_s);
+                rate(&mut delay.least_bytes_per_s);
+            }
+            _ => {}
+        }
         options.log.segment_bytes = (options.write_memory_bytes / 4).clamp(8 << 10, 16 << 20);
         options.log.max_bytes = 1 << 40;
         options.decision_records = 0;
@@ -246,7 +270,8 @@ impl Experiment {
                     usize::from(run.utilization.is_some()) + usize::from(!run.bursts.is_empty()) + usize::from(swept);
                 ensure!(rates == 1, "run {name}: an open loop needs either `utilization` or `bursts`");
             } else {
-                ensure!(run.of.is_none() && run.bursts.is_empty(), "run {name}: a closed loop takes no rate");
+                let rates = run.of.is_some() || run.limit.is_some() || !run.bursts.is_empty();
+                ensure!(!rates, "run {name}: a closed loop takes no rate");
             }
             run.setup.over(&experiment.setup).store_options(1).with_context(|| format!("run {name}"))?;
         }
@@ -292,7 +317,7 @@ macro_rules! experiments {
 }
 
 experiments! {
-    "luo19": "f07" "f08" "f09" "f10" "f12";
+    "luo19": "f01" "f06" "table1" "f07" "f08" "f09" "f10" "f11" "f12" "f15" "f18";
 }
 
 #[cfg(test)]
@@ -317,8 +342,8 @@ mod tests {
         let experiment = &study("luo19").unwrap()[0];
         let setup = experiment.runs[0].setup.over(&experiment.setup);
         let (full, small) = (setup.store_options(1).unwrap(), setup.store_options(100).unwrap());
-        assert_eq!(full.keyspace.memtable_bytes, 128 << 20);
-        assert_eq!(small.keyspace.memtable_bytes, (128 << 20) / 100);
+        assert_eq!(full.keyspace.memtable_bytes, 13_421_773);
+        assert_eq!(small.keyspace.memtable_bytes, 134_217);
         assert_eq!(full.keyspace.size_ratio, small.keyspace.size_ratio);
     }
 
