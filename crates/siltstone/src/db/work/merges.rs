@@ -187,13 +187,17 @@ impl Core {
         }
         Ok(match step? {
             Step::Done(outcome) => {
-                self.counters.compaction_bytes_stepped.add(active.running.left_bytes());
+                let bytes = active.running.left_bytes();
+                self.counters.compaction_bytes_stepped.add(bytes);
+                // Nobody waits for it any more; the next merge pays.
+                self.take_bandwidth(bytes, active.running.facts.class);
                 Stepped::Done(outcome)
             }
-            Step::More(bytes) => {
+            Step::More(_) => {
                 let before = active.running.done_bytes();
                 active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
-                self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
+                let bytes = active.running.done_bytes().saturating_sub(before);
+                self.counters.compaction_bytes_stepped.add(bytes);
                 Stepped::More(bytes)
             }
         })
