@@ -186,7 +186,7 @@ impl Serialize for Constraint {
 
 impl<'de> Deserialize<'de> for Constraint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Constraint, D::Error> {
-        kind::read(deserializer, |table| Constraint::deserialize(table), |read| toml::Value::try_from(AsTable(read)))
+        kind::read(deserializer, Constraint::deserialize, |read| toml::Value::try_from(AsTable(read)))
     }
 }
 
