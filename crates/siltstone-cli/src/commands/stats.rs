@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use siltstone::{DeleteStats, TombstoneBlocker, TombstonePlace};
+use siltstone::{Debt, DeleteStats, TombstoneBlocker, TombstonePlace};
 use siltstone_lab::report::{bytes, duration_ns};
 
 use crate::output::{Cell, print, print_json, text_table};
@@ -17,6 +17,7 @@ use crate::store::{OptionArgs, StoreArgs};
   siltstone stats shop
   siltstone stats shop --json | jq .disk_bytes
   siltstone stats shop --print-options > options.toml      the options of its keyspaces, for --options
+  siltstone stats debt shop                                what do merges owe, and how near are writers to a limit?
   siltstone stats deletes shop                             is what was deleted gone? (a store named \"deletes\": ./deletes)")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Stats {
@@ -43,6 +44,63 @@ pub(crate) struct Stats {
 enum About {
     /// Print where deletes stand: the oldest tombstone of each keyspace, what it waits for, when it will be gone
     Deletes(Deletes),
+    /// Print what merges owe in each keyspace: bytes, seconds, and how near the number of sorted runs is to where writers wait
+    Debt(DebtArgs),
+}
+
+#[derive(Args)]
+struct DebtArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// Print as JSON: a list with an object for each keyspace
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(serde::Serialize)]
+struct DebtOf {
+    keyspace: String,
+    #[serde(flatten)]
+    debt: Debt,
+}
+
+impl DebtArgs {
+    fn run(&self) -> anyhow::Result<ExitCode> {
+        let db = self.store.open_to_read()?;
+        let mut debts = Vec::new();
+        for keyspace in db.list_keyspaces() {
+            debts.push(DebtOf { debt: db.keyspace(&keyspace)?.debt()?, keyspace });
+        }
+        if self.json {
+            print_json(&debts)?;
+        } else {
+            print(&debts.iter().map(debt).collect::<Vec<_>>().join("\n"))?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+/// The lines about the debt of a keyspace.
+fn debt(DebtOf { keyspace, debt }: &DebtOf) -> String {
+    let Debt { runs, slow_runs, stop_runs, merges, .. } = debt;
+    let owed = match merges {
+        0 => "nothing is to be merged".to_owned(),
+        _ => {
+            let time = debt.seconds.map_or_else(
+                || "no merge was ever measured".to_owned(),
+                |seconds| format!("about {seconds:.1} s if nothing more is written"),
+            );
+            format!(
+                "{merges} merges, which read {} and write {}: {time}",
+                bytes(debt.read_bytes),
+                bytes(debt.write_bytes)
+            )
+        }
+    };
+    format!(
+        "{keyspace}: {runs} sorted runs; writers are slowed down above {slow_runs} and wait at {stop_runs} (write_control {})\n  {owed}\n",
+        debt.write_control
+    )
 }
 
 #[derive(Args)]
@@ -106,8 +164,10 @@ fn deletes(stats: &DeleteStats) -> String {
 
 impl Stats {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
-        if let Some(About::Deletes(deletes)) = &self.about {
-            return deletes.run();
+        match &self.about {
+            Some(About::Deletes(deletes)) => return deletes.run(),
+            Some(About::Debt(debt)) => return debt.run(),
+            None => {}
         }
         let path = self.path.clone().expect("clap asks for it where there is no subcommand");
         let db = StoreArgs::new(path, self.options.clone()).open_to_read()?;

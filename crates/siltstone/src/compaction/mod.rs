@@ -70,6 +70,11 @@ pub trait CompactionPolicy: Send + Sync {
         sum_of_limits(self, view)
     }
 
+    /// How many of these stand in `level`: what a local constraint is twice of. Most layouts merge a level when it has as many runs as it may.
+    fn expected_runs_in(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
+        self.run_limit(view, level)
+    }
+
     /// The wall time after the view's, in milliseconds, from which it may want something that it does not want now although nothing
     /// else changes; none if time alone changes nothing. An idle store asks again then.
     fn next_time_ms(&self, _view: &LsmView<'_>) -> Option<u64> {

@@ -52,7 +52,7 @@ pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
 pub use range::Range;
-pub use schedule::MergeState;
+pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
 pub use strategy::{SwitchPlan, SwitchProgress};
@@ -524,6 +524,15 @@ impl Keyspace {
     /// `InvalidArgument` if the policy panics and none is left to take over.
     pub fn pending(&self) -> Result<Pending> {
         self.core().pending(&self.keyspace)
+    }
+
+    /// What its flushes and merges owe, by a dry run, which takes up to seconds for a tree of thousands of files that is far
+    /// from its shape. [`stats`](Self::stats) tells at once what is under way.
+    ///
+    /// # Errors
+    /// `Closed`; `InvalidArgument` if a policy of the user's own breaks a law.
+    pub fn debt(&self) -> Result<Debt> {
+        self.core().debt_of(&self.keyspace)
     }
 
     /// Its statistics.

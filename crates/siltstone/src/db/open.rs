@@ -297,6 +297,7 @@ pub(crate) fn keyspace_core(
     now_ms: u64,
 ) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
     let steering = Steering::new(&options.strategy, policy);
+    let pace = Pace::new(options.max_write_stall);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
@@ -308,7 +309,7 @@ pub(crate) fn keyspace_core(
         stuck: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
-        pace: Pace::default(),
+        pace,
         waits: WriteWaits::default(),
         warned: AtomicBool::new(false),
         settled_epoch: AtomicU64::new(0),

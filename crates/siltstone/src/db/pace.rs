@@ -15,12 +15,14 @@ use super::core::{Core, KeyspaceCore};
 use crate::event::Event;
 use crate::num::{to_f64, to_u64};
 use crate::schedule::contract::{self, Work};
-use crate::version::KeyspaceId;
+use crate::version::{KeyspaceId, Level};
 
 /// A writer pauses when it owes this much. The kernel's timers are good to about a fifth of it.
 const PAUSE_NS: i64 = 250_000;
 /// The longest pause: at the lowest rates a large value would owe seconds.
 const LONGEST_PAUSE_NS: i64 = 10_000_000;
+/// The same where a user has said how long a write may wait.
+const LONGEST_PROMISED_PAUSE_NS: i64 = 1_000_000_000;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
 pub(crate) const KEPT_SHARE: u64 = 4;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
@@ -28,15 +30,25 @@ const WARN_DEBT: f64 = 0.75;
 const CALM_DEBT: f64 = 0.5;
 
 /// The current price of writing to a keyspace and what its writers owe.
-#[derive(Default)]
 pub(crate) struct Pace {
     /// Nanoseconds that a KiB of user data costs; 0 while writers run free.
     ns_per_kib: AtomicU64,
+    longest_pause_ns: i64,
     /// Below zero when the last pause was longer than asked for.
     owed_ns: AtomicI64,
 }
 
 impl Pace {
+    /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be.
+    pub(crate) fn new(stall: Option<Duration>) -> Pace {
+        let stall = stall.map(|stall| i64::try_from(stall.as_nanos()).unwrap_or(i64::MAX));
+        Pace {
+            ns_per_kib: AtomicU64::new(0),
+            longest_pause_ns: stall.map_or(LONGEST_PAUSE_NS, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
+            owed_ns: AtomicI64::new(0),
+        }
+    }
+
     /// How long a writer of `bytes` should pause now; 0 nearly always.
     #[inline]
     fn pause_ns(&self, bytes: u64) -> u64 {
@@ -50,7 +62,7 @@ impl Pace {
             return 0;
         }
         // Of concurrent writers one takes the whole debt.
-        u64::try_from(self.owed_ns.swap(0, Relaxed).clamp(0, LONGEST_PAUSE_NS)).unwrap_or(0)
+        u64::try_from(self.owed_ns.swap(0, Relaxed).clamp(0, self.longest_pause_ns)).unwrap_or(0)
     }
 
     /// Sets the price for a rate in bytes a second; none is no price.
@@ -92,7 +104,7 @@ impl Core {
     /// Looks at the debts and sets the prices of writing. Called after every step of background work and every rotation.
     pub(crate) fn retune(&self) {
         let keyspaces = self.keyspaces.load();
-        let (memory, used) = self.memory_debt();
+        let memory = self.memory_debt();
         let part = self.options.write_memory_bytes / KEPT_SHARE / to_u64(keyspaces.len()).max(1);
         let compactions = self.compaction.lock();
         for keyspace in keyspaces.values() {
@@ -103,13 +115,24 @@ impl Core {
             let debt = if shares_memory { debt.max(memory) } else { debt };
             let by_debt = keyspace.options.write_control.rate(debt);
             let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
-                let relief_s = self.relief_s(compactions.relief_bytes(keyspace.id)?)?;
-                let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs);
+                let next_bytes = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
+                let relief_s = self.relief_s(compactions.relief_bytes(keyspace.id, next_bytes))?;
+                // The memtable in use fills first, and then one for each run that there may be more.
+                let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
                 let room = runs_left.saturating_mul(keyspace.options.memtable_bytes);
-                let room = room.min(self.options.write_memory_bytes.saturating_sub(used));
+                let room = room.saturating_sub(view.memtable.table.bytes());
                 contract::rate_for(room, relief_s, stall.as_secs_f64())
             });
-            keyspace.pace.set_rate([by_debt, by_contract].into_iter().flatten().reduce(f64::min));
+            let by_flush = keyspace.options.max_write_stall.and_then(|stall| {
+                // The oldest of the full memtables goes next, and with it its memory.
+                let oldest = view.immutables.last()?.table.bytes();
+                let relief_s = to_f64(oldest) * self.work(0, 0).flush_ns_per_byte()? / 1e9;
+                let waiting = self.immutable_bytes.load(Relaxed);
+                let room = self.immutable_limit(keyspace).saturating_sub(waiting) + keyspace.options.memtable_bytes;
+                let room = room.saturating_sub(view.memtable.table.bytes());
+                contract::rate_for(room, relief_s, stall.as_secs_f64())
+            });
+            keyspace.pace.set_rate([by_debt, by_contract, by_flush].into_iter().flatten().reduce(f64::min));
             self.warn(keyspace, debt, runs);
         }
     }
@@ -127,14 +150,14 @@ impl Core {
         }
     }
 
-    /// The debt of the memory for memtables, from 0 (below four fifths of it) to 1 (writers stop), and the bytes in use. What a running
-    /// flush has written already counts as free.
-    fn memory_debt(&self) -> (f64, u64) {
+    /// The debt of the memory for memtables, from 0 (below four fifths of it) to 1 (writers stop). What a running flush has written already
+    /// counts as free.
+    fn memory_debt(&self) -> f64 {
         let keyspaces = self.keyspaces.load();
         let held: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memory_bytes()).sum();
         let used = held.saturating_sub(self.flushed_so_far.load(Relaxed));
         let budget = to_f64(self.options.write_memory_bytes);
-        (((to_f64(used) - 0.8 * budget) / (0.2 * budget)).clamp(0.0, 1.0), used)
+        ((to_f64(used) - 0.8 * budget) / (0.2 * budget)).clamp(0.0, 1.0)
     }
 
     /// How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
@@ -187,8 +210,10 @@ impl super::work::Compactions {
         self.of(keyspace).map(|running| running.runs_merged_so_far()).sum()
     }
 
-    /// Bytes that the merge has still to read that ends next of those that leave the keyspace fewer runs.
-    fn relief_bytes(&self, keyspace: KeyspaceId) -> Option<u64> {
-        self.of(keyspace).filter_map(|running| running.relief_bytes()).min()
+    /// Bytes that merges of a keyspace have still to read until it has fewer runs: of the merge that ends next of those that take runs
+    /// away; without one, of all that are under way, and then of what is due next, `next_bytes` (they may be in its way).
+    fn relief_bytes(&self, keyspace: KeyspaceId, next_bytes: u64) -> u64 {
+        let ends = self.of(keyspace).filter_map(|running| running.relief_bytes()).min();
+        ends.unwrap_or_else(|| self.left_bytes(Some(keyspace)).saturating_add(next_bytes))
     }
 }

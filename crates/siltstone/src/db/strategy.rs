@@ -292,7 +292,7 @@ impl Core {
         })
     }
 
-    fn dry_run(
+    pub(super) fn dry_run(
         &self,
         keyspace: &KeyspaceCore,
         policy: &dyn CompactionPolicy,
@@ -323,7 +323,7 @@ impl Core {
     }
 
     /// How long merges take at the speed that they have had so far.
-    fn merge_time(&self, forecast: &Forecast) -> Option<Duration> {
+    pub(super) fn merge_time(&self, forecast: &Forecast) -> Option<Duration> {
         let (bytes, ns) = (self.counters.compaction_bytes_read.get(), self.counters.compaction_ns.get());
         if bytes == 0 || ns == 0 {
             return None;

@@ -379,7 +379,9 @@ impl Core {
         }
         let runs = keyspace.counted_runs(&keyspace.view.load());
         let limit = keyspace.stop_runs.load(Ordering::Relaxed);
-        if runs >= limit {
+        // When nothing is to be merged, waiting changes nothing: the tree has the shape that its strategy wants.
+        let in_vain = || self.has_shape(keyspace) && keyspace.stuck.lock().is_none();
+        if runs >= limit && !in_vain() {
             return Some(Stall::Runs { runs, limit });
         }
         self.stall_memory(keyspace)

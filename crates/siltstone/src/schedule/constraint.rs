@@ -60,7 +60,7 @@ impl Constraint {
         match self {
             Constraint::Global(_) => policy.expected_runs(&view).max(1).saturating_add(1),
             Constraint::Local(_) => {
-                let limits = (0..MAX_LEVELS).map(|level| policy.run_limit(&view, LevelId(level)));
+                let limits = (0..MAX_LEVELS).map(|level| policy.expected_runs_in(&view, LevelId(level)));
                 limits.max().unwrap_or(1).saturating_add(1)
             }
         }
@@ -91,7 +91,7 @@ impl Constraint {
         match self {
             Constraint::Global(global) => run_limits(policy, view, global.max_runs),
             Constraint::Local(_) => {
-                let expected = policy.run_limit(view, LevelId(0)).max(1);
+                let expected = policy.expected_runs_in(view, LevelId(0)).max(1);
                 RunLimits { expected, slowdown_runs: expected, stop_runs: self.of_level(policy, view, LevelId(0)) }
             }
         }
@@ -123,7 +123,7 @@ impl Constraint {
     }
 
     fn of_level(&self, policy: &dyn CompactionPolicy, view: &LsmView<'_>, level: LevelId) -> u32 {
-        let due = policy.run_limit(view, level).max(1);
+        let due = policy.expected_runs_in(view, level).max(1);
         match self {
             Constraint::Local(Local { per_level: limit @ 1.. }) => (*limit).max(due.saturating_add(1)),
             _ => due.saturating_mul(2),
@@ -186,7 +186,7 @@ impl Serialize for Constraint {
 
 impl<'de> Deserialize<'de> for Constraint {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Constraint, D::Error> {
-        kind::read(deserializer, |table| Constraint::deserialize(table), |read| toml::Value::try_from(AsTable(read)))
+        kind::read(deserializer, Constraint::deserialize, |read| toml::Value::try_from(AsTable(read)))
     }
 }
 

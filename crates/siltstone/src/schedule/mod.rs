@@ -294,7 +294,7 @@ impl Serialize for Scheduler {
 
 impl<'de> Deserialize<'de> for Scheduler {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Scheduler, D::Error> {
-        kind::read(deserializer, |table| Scheduler::deserialize(table), |read| toml::Value::try_from(AsTable(read)))
+        kind::read(deserializer, Scheduler::deserialize, |read| toml::Value::try_from(AsTable(read)))
     }
 }
 

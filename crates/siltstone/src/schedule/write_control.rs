@@ -120,7 +120,7 @@ impl Serialize for WriteControl {
 
 impl<'de> Deserialize<'de> for WriteControl {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<WriteControl, D::Error> {
-        kind::read(deserializer, |table| WriteControl::deserialize(table), |read| toml::Value::try_from(AsTable(read)))
+        kind::read(deserializer, WriteControl::deserialize, |read| toml::Value::try_from(AsTable(read)))
     }
 }
 

@@ -9,4 +9,5 @@ mod filters;
 mod golden;
 mod policies;
 mod release;
+mod schedule;
 mod switch;

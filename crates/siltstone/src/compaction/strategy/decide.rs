@@ -166,6 +166,11 @@ impl CompactionPolicy for Strategy {
         levels.map(|level| self.run_limit(view, level).saturating_add(parts(level))).fold(0, u32::saturating_add)
     }
 
+    fn expected_runs_in(&self, view: &LsmView<'_>, level: LevelId) -> u32 {
+        // A layout that groups runs itself may have all of them in one level.
+        self.expected(&self.shape(view)).unwrap_or(0).max(self.run_limit(view, level))
+    }
+
     fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
         let timed = |rule: &&Rule| rule.trigger.is_timed();
         let shape = self.shape(view);

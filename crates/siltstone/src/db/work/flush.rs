@@ -49,7 +49,11 @@ impl Core {
                 self.retune();
                 return LaneStep::Worked;
             }
-            Ok(Step::Done(outcome)) => self.install_flush(active, &outcome),
+            Ok(Step::Done(outcome)) => {
+                let before = self.flushed_so_far.load(Ordering::Relaxed);
+                self.take_bandwidth(active.job.consumed().saturating_sub(before), WorkClass::Flush);
+                self.install_flush(active, &outcome)
+            }
             Err(error) => Err(error),
         };
         let active = state.active.take().expect("stepped above");

@@ -191,20 +191,21 @@ impl Core {
             let what = format!("a merge was stopped: it was to take {reserved} bytes at most, and took {taken}");
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
-        let bytes = match step? {
+        match step? {
             MergeStep::Done(outcome) => {
-                self.counters.compaction_bytes_stepped.add(active.running.left_bytes());
+                let bytes = active.running.left_bytes();
+                self.counters.compaction_bytes_stepped.add(bytes);
+                // Nobody waits for it any more; the next merge pays.
+                self.take_bandwidth(bytes, active.running.facts.class);
                 return Ok(Stepped::Done(outcome));
             }
-            MergeStep::More(bytes) => bytes,
-            MergeStep::Part(part) => {
-                self.install_part(active, &part)?;
-                part.bytes
-            }
-        };
+            MergeStep::More(_) => {}
+            MergeStep::Part(part) => self.install_part(active, &part)?,
+        }
         let before = active.running.done_bytes();
         active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
-        self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
+        let bytes = active.running.done_bytes().saturating_sub(before);
+        self.counters.compaction_bytes_stepped.add(bytes);
         Ok(Stepped::More(bytes))
     }
 

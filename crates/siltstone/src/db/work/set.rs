@@ -205,6 +205,7 @@ impl MergeSet {
     }
 
     /// All merges that no lane steps.
+    #[expect(clippy::vec_box, reason = "they are boxed in their slots, and large")]
     pub(super) fn take_all(&mut self) -> Vec<Box<ActiveMerge>> {
         let merges: Vec<_> = self.slots.iter_mut().filter_map(|slot| slot.merge.take()).collect();
         merges.iter().for_each(|merge| self.remove(&merge.running));
