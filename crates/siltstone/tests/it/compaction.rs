@@ -26,6 +26,7 @@ use siltstone::version::{LevelId, RunOrder, SstId, Version, VersionEdit};
 
 use crate::golden::{self, Command};
 
+mod costs;
 mod expansion;
 mod invisible;
 mod leveldb;
