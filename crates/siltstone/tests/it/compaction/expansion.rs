@@ -109,7 +109,7 @@ fn contiguous_files_are_as_many_as_rocksdb_takes() {
         assert_eq!(plan.cursor, Some((LevelId(1), end)));
         // The output ends a file behind the cursor of its level.
         let keys = || plan.files().flat_map(|file| [&file.smallest, &file.largest]);
-        let inside = keys().min().unwrap() <= &cursors[2] && &cursors[2] < keys().max().unwrap();
+        let inside = *keys().min().unwrap() <= cursors[2] && cursors[2] < *keys().max().unwrap();
         assert_eq!(plan.borders.is_empty(), !inside, "{text}{below}");
         assert!(plan.borders.iter().all(|border| *border > cursors[2] && *border < format!("{:03}", below + 1)));
         several += u32::from(len > 1);
