@@ -10,11 +10,11 @@ use serde::Deserialize;
 
 use super::guards;
 use super::layout::Shape;
-use super::plan::{Place, PlanInput};
+use super::plan::{Place, PlanInput, places};
 pub use super::runs::RunPick;
 use super::runs::pick::word_or_table;
 use super::view::LsmView;
-use crate::num::to_u64;
+use crate::num::{to_f64, to_u64};
 use crate::version::{FileMeta, LevelId, Run, RunOrder};
 
 /// How much moves at once.
@@ -254,6 +254,66 @@ pub fn neighbours<'a>(pick: Pick<'a>, granularity: &Granularity) -> &'a [Arc<Fil
         _ => 1,
     };
     &rest[..len.min(rest.len())]
+}
+
+/// The files of a pick's run from it on that go down together: see [`Expand::contiguous_files`](super::strategy::Expand); `max_bytes` is what
+/// all inputs may come to.
+pub fn contiguous<'a>(shape: &Shape<'_>, pick: Pick<'a>, max_bytes: u64) -> &'a [Arc<FileMeta>] {
+    let view = shape.view;
+    let rest = &pick.run.files[pick.at..];
+    let excess = to_f64(view.staying_bytes(pick.level)) - shape.capacity_bytes(pick.level);
+    let mut len = 1;
+    let mut taken = rest[0].bytes;
+    while let Some(next) = rest.get(len).filter(|next| to_f64(taken) < excess && !view.is_busy(next.id)) {
+        let sources = vec![PlanInput { level: pick.level, run: pick.run.order, files: rest[..=len].to_vec() }];
+        let draft = down(shape, sources, shape.next_level(pick.level), false);
+        if draft.bytes() > max_bytes || draft.files().any(|file| view.is_busy(file.id)) {
+            break;
+        }
+        taken += next.bytes;
+        len += 1;
+    }
+    &rest[..len]
+}
+
+/// `draft` and a file of the last level that has been left alone while `starved_files` files were written: see
+/// [`Expand::starved_files`](super::strategy::Expand). None if the level is not starved or has no such file.
+///
+/// Cassandra counts the compactions since one wrote to the level, 25 of them. A decision has no memory here, but the numbers that files get are
+/// one: they are given out in the order in which files are written (in all keyspaces of a store, so that another one's writes make a level
+/// look older than it is, and the aid comes sooner).
+pub fn with_starved(view: &LsmView<'_>, draft: &Draft, starved_files: u32) -> Option<Draft> {
+    let last = view.last_level();
+    if starved_files == 0 || draft.output.level >= last {
+        return None;
+    }
+    let newest = view.version.files().map(|(_, _, file)| file.id).max()?;
+    let newest_there = view.level(last).files().map(|file| file.id).max()?;
+    if newest.0 - newest_there.0 < u64::from(starved_files) {
+        return None;
+    }
+    let (first, end) = hull(&draft.inputs);
+    let run = view.level(last).runs.first()?;
+    let own = Place { level: last, run: run.order };
+    let free_way = |file: &FileMeta| {
+        let mut between = places(view.version).filter(|(place, _)| draft.output < *place && *place < own);
+        between.all(|(_, run)| run.overlapping(&file.smallest, &file.largest).is_empty())
+    };
+    let within = |file: &&Arc<FileMeta>| *first <= file.smallest[..] && file.largest[..] <= *end;
+    let mut files = run.overlapping(first, end).iter().filter(within);
+    let lent = files.find(|file| !view.is_busy(file.id) && free_way(file))?;
+    let mut draft = draft.clone();
+    draft.inputs.push(PlanInput { level: last, run: run.order, files: vec![Arc::clone(lent)] });
+    Some(draft)
+}
+
+/// Where the outputs of a merge end besides: behind the output level's cursor, if that is among the keys of `draft`.
+pub fn cursor_border(view: &LsmView<'_>, draft: &Draft) -> Option<Bytes> {
+    let cursor = view.cursor(draft.output.level);
+    let (first, last) = hull(&draft.inputs);
+    // The first key behind it.
+    let border = || Bytes::from([cursor, &[0]].concat());
+    (!cursor.is_empty() && first <= cursor && cursor < last).then(border)
 }
 
 /// `files` of one run and what they meet: in a tiered level every file of the level that shares keys with them, directly or through

@@ -87,6 +87,7 @@ static PRESETS: &[Preset] = presets![
     "one-leveling",
     "pebblesdb",
     "rocksdb-leveled",
+    "rocksdb-round-robin",
     "rocksdb-universal",
     "rr",
     "scylla-ics",
@@ -255,6 +256,16 @@ pub struct Expand {
     /// More files of the level join as long as no further file of the next level is met and all inputs together stay below as many
     /// full files; 0 for never. Default 0.
     pub files: u32,
+    /// For movement `round-robin` in leveled levels (RocksDB's kRoundRobin): the files behind the chosen one join, one after the other, as
+    /// long as the level would be over its capacity without those taken so far, all inputs together are within as many full files, and no
+    /// running job has them or what they meet; never beyond the end of the run. A merge into a level ends a file at the level's cursor, so that
+    /// the next pick there begins where the last one ended. 0 for one file. Default 0.
+    pub contiguous_files: u32,
+    /// The tree's last level counts as starved when at least so many files were written since its newest one. Then a merge of a file from a
+    /// leveled level into one above the last takes a file of the last level along, up: the first in key order that lies within the keys of
+    /// the merge and meets nothing between the two levels (Cassandra's LeveledCompactionStrategy). So a level that nothing reaches any more,
+    /// since the levels above it have shrunk, is worked off. 0 for never. Default 0.
+    pub starved_files: u32,
 }
 
 /// Which of equal candidates is taken.

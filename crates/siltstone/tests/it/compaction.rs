@@ -27,6 +27,8 @@ use siltstone::version::{LevelId, RunOrder, SstId, Version, VersionEdit};
 
 use crate::golden::{self, Command};
 
+mod costs;
+mod expansion;
 mod guards;
 mod invisible;
 mod leveldb;

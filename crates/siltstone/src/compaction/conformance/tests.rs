@@ -185,6 +185,21 @@ granularity = { kind = "file" }
 movement = ["compensated-size"]
 "#,
     r#"
+name = "expanding"
+layout = { kind = "one-leveling", l0_runs = 2 }
+size_ratio = 3
+expand = { contiguous_files = 6, starved_files = 5 }
+[[rule]]
+levels = "tiered"
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = "leveled"
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["round-robin"]
+"#,
+    r#"
 name = "parts"
 layout = { kind = "leveling", two_phase = true }
 [[rule]]

@@ -379,6 +379,9 @@ impl Strategy {
             (Some((_, Rule { granularity: Granularity::RunSlices { .. }, .. })), None) => {
                 granularity::slice_borders(shape.view, &draft)
             }
+            _ if self.expand.contiguous_files > 0 => {
+                granularity::cursor_border(shape.view, &draft).into_iter().collect()
+            }
             _ => Vec::new(),
         };
         let plan = Plan {
@@ -469,9 +472,14 @@ impl Strategy {
         let mut blocked: Option<Vec<PlanInput>> = None;
         for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
             let pick = picks[*best];
-            let taken = match rule.movement.contains(&Movement::MaxRatioWindow) {
-                true => movement::window::files(&choice, pick.run, pick.at),
-                false => granularity::neighbours(pick, &rule.granularity),
+            let round_robin = rule.movement.contains(&Movement::RoundRobin);
+            let taken = if rule.movement.contains(&Movement::MaxRatioWindow) {
+                movement::window::files(&choice, pick.run, pick.at)
+            } else if self.expand.contiguous_files > 0 && round_robin && shape.is_leveled(level) {
+                let max_bytes = view.sizes.file_bytes.saturating_mul(u64::from(self.expand.contiguous_files));
+                granularity::contiguous(shape, pick, max_bytes)
+            } else {
+                granularity::neighbours(pick, &rule.granularity)
             };
             let own = Place { level, run: pick.run.order };
             let in_place =
@@ -483,12 +491,15 @@ impl Strategy {
                 let expand_bytes = view.sizes.file_bytes.saturating_mul(u64::from(self.expand.files));
                 granularity::files_down(shape, level, own.run, taken, expand_bytes)
             };
-            let mut plan = self.finish(shape, firing, draft);
+            let lends = shape.is_leveled(level) && !in_place;
+            let lent = granularity::with_starved(view, &draft, if lends { self.expand.starved_files } else { 0 });
+            let lent = lent.map(|draft| self.finish(shape, firing, draft)).filter(|plan| is_free(view, plan, held));
+            let mut plan = lent.unwrap_or_else(|| self.finish(shape, firing, draft));
             if !is_free(view, &plan, held) {
                 blocked.get_or_insert(plan.inputs);
                 continue;
             }
-            if rule.movement.contains(&Movement::RoundRobin) {
+            if round_robin {
                 let last =
                     plan.inputs.iter().filter(|input| input.level == level).filter_map(|input| input.files.last());
                 plan.cursor = last.map(|file| file.largest.clone()).max().map(|key| (level, key));

@@ -109,6 +109,23 @@ impl Strategy {
                  and reuse that is not never",
             );
         }
+        let files_down = |rule: &Rule| {
+            rule.granularity.picks_files()
+                && (1..MAX_LEVELS).any(|level| self.may_apply(rule, level) && !self.may_be_tiered(level))
+        };
+        if self.expand.starved_files > 0 && !self.rules.iter().any(files_down) {
+            return refuse(
+                "expand: starved_files takes a rule that moves files of leveled levels (granularity file or files)",
+            );
+        }
+        let goes_round = |rule: &Rule| {
+            rule.movement.contains(&Movement::RoundRobin) && matches!(rule.granularity, Granularity::File {})
+        };
+        if self.expand.contiguous_files > 0 && (self.expand.files > 0 || !self.rules.iter().any(goes_round)) {
+            return refuse(
+                "expand: contiguous_files takes a rule with granularity file and movement round-robin, and goes without files",
+            );
+        }
         if let Some(intra) = &self.intra_l0 {
             if intra.min_runs < 2 {
                 return refuse("intra_l0: min_runs: at least 2");

@@ -43,11 +43,11 @@ fn run(
     trace
 }
 
-fn trace(strategy: Strategy, deletes: u64) -> String {
+pub(super) fn trace(strategy: Strategy, deletes: u64) -> String {
     run(&mut Sim::new(strategy, SIZES), 600, deletes, |_, _| {})
 }
 
-fn named(name: &str) -> Strategy {
+pub(super) fn named(name: &str) -> Strategy {
     Strategy::named(name).unwrap()
 }
 

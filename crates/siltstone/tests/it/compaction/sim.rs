@@ -157,12 +157,15 @@ impl Sim {
         entries.retain(|entry| entry.born_ms.is_none() || may_hide(entry.key));
         let mut cut = OutputCut::new(plan.cut, plan.grandparents(&self.version));
         let mut files: Vec<Vec<Entry>> = Vec::new();
+        let mut ahead = plan.borders.iter().rev().cloned().collect::<Vec<_>>();
         for entry in entries {
+            let mut crossed = false;
+            while ahead.last().is_some_and(|border| *border <= bytes_of(entry.key)) {
+                ahead.pop();
+                crossed = true;
+            }
             let bytes = files.last().map_or(0, |file| RECORD_BYTES * u64::try_from(file.len()).unwrap());
-            let key = bytes_of(entry.key);
-            let before = files.last().and_then(|file| file.last()).map(|before| bytes_of(before.key));
-            let border = |before: &Bytes| plan.borders.iter().any(|border| before < border && *border <= key);
-            if cut.before(&key, true, bytes) || before.as_ref().is_some_and(border) || files.is_empty() {
+            if cut.before(&bytes_of(entry.key), true, bytes) || crossed || files.is_empty() {
                 files.push(Vec::new());
             }
             files.last_mut().unwrap().push(entry);
