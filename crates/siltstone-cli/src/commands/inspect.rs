@@ -78,6 +78,9 @@ struct Run {
 struct File {
     id: u64,
     bytes: u64,
+    /// Size of the table, if only a part of it is alive.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    slice_of_bytes: Option<u64>,
     entries: u64,
     tombstones: u64,
     raw_bytes: u64,
@@ -157,6 +160,7 @@ fn file_of(file: &FileMeta) -> File {
     File {
         id: file.id.0,
         bytes: file.bytes,
+        slice_of_bytes: file.whole.as_ref().map(|whole| whole.bytes),
         entries: file.entries,
         tombstones: file.tombstones,
         raw_bytes: file.raw_bytes,
@@ -216,9 +220,11 @@ fn draw(tree: &Tree, list_files: bool) -> String {
                 width = BAR_CHARS
             );
             for file in run.files.iter().filter(|_| list_files) {
+                let slice =
+                    file.slice_of_bytes.map_or(String::new(), |whole| format!(" (a slice of {})", bytes(whole)));
                 let _ = writeln!(
                     out,
-                    "{}     {:06}.sst {:>9}  {}, {}  {}",
+                    "{}     {:06}.sst {:>9}  {}, {}  {}{slice}",
                     if last { " " } else { "|" },
                     file.id,
                     bytes(file.bytes),

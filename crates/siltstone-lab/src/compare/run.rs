@@ -170,7 +170,7 @@ impl Bench<'_> {
             .collect();
         row.runs = tree.levels.iter().map(|level| count(level.runs.len())).sum();
         row.files = count(files().count());
-        row.disk_bytes = files().map(|file| file.bytes).sum();
+        row.disk_bytes = files().map(|file| file.table_bytes()).sum();
         files().map(|file| file.raw_bytes).sum()
     }
 

@@ -14,7 +14,7 @@ use siltstone::options::{Compression, LogOptions, MemtableKind};
 use siltstone::{Db, KeyspaceOptions, Options};
 
 use super::Budget;
-use crate::config::{Config, strategies};
+use crate::config::{Config, released_progressively, strategies};
 use crate::counters::{Counters, Rare};
 use crate::model::{Model, Pos};
 use crate::ops::{Ack, Generator, Op, Step, Value, Write, number};
@@ -44,7 +44,10 @@ pub fn small_config(n: u64) -> Config {
     let keyspace = KeyspaceOptions {
         memtable_bytes: 1024,
         memtable: if n % 3 == 1 { MemtableKind::SortedVector } else { MemtableKind::Tree },
-        strategy: strategies[pick(n, strategies.len())].clone(),
+        strategy: {
+            let name = &strategies[pick(n, strategies.len())];
+            if n.is_multiple_of(3) { released_progressively(name) } else { name.clone() }
+        },
         size_ratio: 2,
         level1_bytes: 0,
         file_bytes: 1024,

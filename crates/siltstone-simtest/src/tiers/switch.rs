@@ -16,7 +16,7 @@ use siltstone::schedule::Constraint;
 use siltstone::{KeyspaceOptions, Options};
 
 use super::Budget;
-use crate::config::{Config, least, strategies};
+use crate::config::{Config, least, released_progressively, strategies};
 use crate::counters::{Counters, Rare};
 use crate::ops::{Ack, Op, Step, Value, index, number};
 use crate::pool::{Pool, Report};
@@ -51,7 +51,11 @@ pub fn run(budget: &Budget, seeds: u64, images: u64, only: Option<u64>) -> Repor
         let task = task_of(task);
         let (from, to) = (task % pairs / (n - 1), task % pairs % (n - 1));
         let to = if to >= from { to + 1 } else { to };
-        let name = |n: u64| names[usize::try_from(n).unwrap_or(0)].clone();
+        let released = task / pairs % 2 == 1 || task.is_multiple_of(3);
+        let name = |n: u64| {
+            let name = &names[usize::try_from(n).unwrap_or(0)];
+            if released { released_progressively(name) } else { name.clone() }
+        };
         let counters = Arc::new(Counters::default());
         let outcome = run_world(&name(from), &name(to), budget.seed(task), each, &pool, &counters);
         pool.counters().merge(&counters);

@@ -595,6 +595,7 @@ impl Serialize for TreeRun {
         struct File {
             id: u64,
             bytes: u64,
+            table_bytes: u64,
             entries: u64,
             tombstones: u64,
             smallest: String,
@@ -611,6 +612,7 @@ impl Serialize for TreeRun {
         let file = |file: &Arc<FileMeta>| File {
             id: file.id.0,
             bytes: file.bytes,
+            table_bytes: file.table_bytes(),
             entries: file.entries,
             tombstones: file.tombstones,
             smallest: text(&file.smallest),
