@@ -30,7 +30,7 @@ use crate::version::{FileMeta, LevelId, Run, RunOrder, SstId, Version};
 mod laws;
 
 pub use laws::{Law, LawBroken};
-pub(super) use laws::{hides_nothing, only_dead_tombstones, places};
+pub(super) use laws::{behind, hides_nothing, only_dead_tombstones, places};
 
 /// A sorted run's place in the tree. Ascending order is from newest to oldest.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]

@@ -261,7 +261,7 @@ pub(in super::super) fn hides_nothing(
 }
 
 /// The files that do not end before `key`. Looks near the front first: in a walk along two runs it is mostly there.
-fn behind<'a>(files: &'a [Arc<FileMeta>], key: &[u8]) -> &'a [Arc<FileMeta>] {
+pub(in super::super) fn behind<'a>(files: &'a [Arc<FileMeta>], key: &[u8]) -> &'a [Arc<FileMeta>] {
     let ends_before = |file: &Arc<FileMeta>| file.largest[..] < *key;
     let mut reach = 1;
     while files.get(reach - 1).is_some_and(ends_before) {
