@@ -401,6 +401,36 @@ fn bench_runs_every_workload() {
 }
 
 #[test]
+fn two_phases_tell_what_a_store_bears() {
+    let room = Room::new();
+    let short = ["two-phase", "--records", "2000", "--value-bytes", "100", "--duration", "2m", "-q"];
+    let result = json(&room.ok(&[&short[..], &["--utilization", "0.5", "--json"]].concat()));
+    assert_eq!(result["is_sustainable"], true, "{result}");
+    let per_s = |name: &str| result[name]["ops_per_s"].as_f64().unwrap();
+    assert!((per_s("running") / per_s("testing") - 0.5).abs() < 0.1, "{result}");
+    let shown = text(&room.ok(&[&short[..], &["--utilization", "0.5", "--strategy", "tiering"]].concat()));
+    assert!(shown.contains("\nsustainable: at "), "{shown}");
+    let disk = ["--world", "disk", "--duration", "1s", "--dir", ".", "--bandwidth", "1MiB", "--json"];
+    let disk = json(&room.ok(&[&short[..5], &disk[..], &["-q"]].concat()));
+    assert!(
+        disk["testing"]["operations"].as_u64().unwrap() > 0 && disk["running"]["ops_per_s"].as_f64().unwrap() > 0.0
+    );
+    assert_eq!(fs::read_dir(room.0.path()).unwrap().count(), 0, "the store is gone");
+    for (wrong, allowed) in [
+        (["--utilization", "1"], "below 1"),
+        (["--utilization", "0"], "above 0"),
+        (["--warm-up", "180s"], "--duration"),
+        (["--bandwidth", "fast"], "100MiB"),
+        (["--strategy", "levelling"], "one-leveling"),
+    ] {
+        let output = room.run(&[&short[..], &wrong[..]].concat());
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(wrong[1]) && error.contains(allowed), "{error}");
+    }
+}
+
+#[test]
 fn compare_tells_strategies_apart() {
     let room = Room::new();
     let rows = json(&room.ok(&["compare", "--num", "20000", "--json", "-q"]));
@@ -491,7 +521,9 @@ fn strategies_are_shown_planned_and_set() {
 #[test]
 fn help_has_examples() {
     let room = Room::new();
-    for command in ["get", "import", "export", "verify", "compare", "bench", "inspect", "strategies", "strategy"] {
+    for command in
+        ["get", "import", "export", "verify", "compare", "bench", "inspect", "strategies", "strategy", "two-phase"]
+    {
         let help = text(&room.ok(&[command, "--help"]));
         assert!(help.contains("Examples:"), "{help}");
     }

@@ -5,6 +5,7 @@
 //! load      runs a phase of a workload against a store, closed loop, one latency per operation
 //! metrics   latency histograms, processor time
 //! compare   the same input into one store per strategy, then reads, updates and deletes
+//! experiment  published studies: runs in virtual time, and whether their claims hold here
 //! strategy  what a user calls a strategy: a preset's name or a file
 //! report    rows -> a table, JSON, and one HTML page that works offline
 //! ```
@@ -13,6 +14,7 @@
 //! measures them, but what it *does* to a store follows from a seed.
 
 pub mod compare;
+pub mod experiment;
 pub mod load;
 pub mod metrics;
 pub mod num;

@@ -6,8 +6,12 @@
 
 use std::time::Duration;
 
+use siltstone::compaction::{Sizes, Strategy};
 use siltstone::io::Rng;
 use siltstone::options::{Compression, DirectOptions, LogOptions, MemtableKind};
+use siltstone::schedule::constraint::Local;
+use siltstone::schedule::write_control::{Delay, Limit};
+use siltstone::schedule::{Constraint, Scheduler, WriteControl};
 use siltstone::{KeyspaceOptions, Options};
 
 use crate::ops::index;
@@ -44,6 +48,8 @@ impl Config {
             max_open_files: [8, 9, 12, 30, 100][index(&mut rng, 5)],
             compaction_threads: crate::ops::number(rng.between(1, 3)),
             rate_limit_bytes_per_s: if rng.one_in(8) { 1 << 20 } else { 0 },
+            force_every_bytes: [0, 4096, 16 << 20][index(&mut rng, 3)],
+            scheduler: scheduler(rng.next_u64()),
             log: LogOptions { segment_bytes, max_bytes: segment_bytes * rng.between(1, 4) },
             direct: DirectOptions { reads: rng.one_in(4), flushes: rng.one_in(4), compactions: rng.one_in(4) },
             keyspace,
@@ -76,19 +82,64 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         14 => vec![Compression::Zstd],
         _ => vec![Compression::None, Compression::Lz4, Compression::Zstd],
     };
-    KeyspaceOptions {
+    let options = KeyspaceOptions {
         memtable_bytes: 1024 << rng.below(5),
         memtable: if rng.one_in(4) { MemtableKind::SortedVector } else { MemtableKind::Tree },
-        strategy: strategies[index(rng, strategies.len() as u64)].clone(),
+        strategy: {
+            let name = &strategies[index(rng, strategies.len() as u64)];
+            if rng.one_in(3) { released_progressively(name) } else { name.clone() }
+        },
         size_ratio: crate::ops::number(rng.between(2, 4)),
         level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
         file_bytes: 1024 << rng.below(4),
         block_bytes: 64 << rng.below(4),
         filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
         compression,
-        max_runs: if rng.one_in(2) { 0 } else { crate::ops::number(rng.between(6, 12)) },
         delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
+        ..KeyspaceOptions::default()
+    };
+    write_limits(rng, options)
+}
+
+/// The same options with a constraint and a write control of their own.
+fn write_limits(rng: &mut Rng, mut options: KeyspaceOptions) -> KeyspaceOptions {
+    let local = |per_level| Constraint::Local(Local { per_level });
+    match rng.below(6) {
+        0..3 => {}
+        3 => options.max_runs = least(&options, Constraint::default()) + crate::ops::number(rng.below(7)),
+        4 => options.constraint = local(0),
+        _ => options.constraint = local(least(&options, local(0)) + crate::ops::number(rng.below(4))),
     }
+    options.write_control = match rng.below(8) {
+        0 => WriteControl::Stop,
+        1 => WriteControl::Limit(Limit { rate_bytes_per_s: 1000 << rng.below(8) }),
+        2 => WriteControl::CompactionFirst,
+        3 => WriteControl::Delay(Delay { free_bytes_per_s: 1 << 20, least_bytes_per_s: 1000 }),
+        _ => WriteControl::default(),
+    };
+    options.max_write_stall = rng.one_in(6).then(|| Duration::from_millis(rng.between(1, 200)));
+    options
+}
+
+/// The least limit that a constraint can have under the strategy of `options`.
+pub fn least(options: &KeyspaceOptions, constraint: Constraint) -> u32 {
+    let policy = Strategy::resolve(&options.strategy).expect("one of ours");
+    constraint.least(&policy, Sizes::from(options))
+}
+
+/// One of the merge schedulers, most with the parameters that they have by default.
+pub fn scheduler(seed: u64) -> Scheduler {
+    let mut rng = Rng::new(seed).split("scheduler");
+    let tables = [
+        "{ kind = \"greedy\", width = 1 }",
+        "{ kind = \"score\", exact_l0 = true }",
+        "{ kind = \"spring-gear\", slack_permille = 1 }",
+        // Slow, and busy with users: what is below L0 gets next to nothing.
+        "{ kind = \"silk\", device_bytes_per_s = 1000000, least_bytes_per_s = 100000, sample_ms = 1 }",
+    ];
+    let drawn = index(&mut rng, 2 * Scheduler::NAMES.len() as u64);
+    let text = Scheduler::NAMES.into_iter().chain(tables).nth(drawn).unwrap_or("greedy");
+    Scheduler::from_text(text).expect("one of ours")
 }
 
 /// All strategies that the engine knows, by name; one that would show nothing of itself in so small a world as its text, scaled down.
@@ -97,12 +148,21 @@ pub fn strategies() -> Vec<String> {
     presets
         .map(|preset| match preset.name {
             // Of a few hundred keys, none would be a guard.
-            "pebblesdb" => {
-                preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4")
-            }
+            "pebblesdb" => preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4"),
             name => name.to_owned(),
         })
         .collect()
+}
+
+/// The preset of that name, its merges with progressive release.
+pub fn released_progressively(name: &str) -> String {
+    let presets = siltstone::compaction::strategy::strategies();
+    match presets.iter().find(|preset| preset.name == name) {
+        Some(preset) if !preset.text.contains("\nrelease") => {
+            preset.text.replacen("[[rule]]", "release = \"progressive\"\n\n[[rule]]", 1)
+        }
+        _ => name.to_owned(),
+    }
 }
 
 fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {

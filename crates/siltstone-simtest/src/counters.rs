@@ -94,6 +94,12 @@ rare! {
     SwitchedBack,
     /// The power failed while the strategy was changed.
     CrashInSwitch,
+    /// The merge scheduler changed while a merge waited for its turn.
+    RescheduledWhileWaiting,
+    /// A merge was paused.
+    MergePaused,
+    /// A merge had released a file in part.
+    Slice,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

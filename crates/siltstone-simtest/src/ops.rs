@@ -131,6 +131,7 @@ pub enum Op {
     WaitIdle,
     Verify,
     SetStrategy { keyspace: u8, strategy: u8, back: bool },
+    SetScheduler { seed: u64 },
 }
 
 impl Op {
@@ -161,6 +162,7 @@ impl Op {
             Op::WaitIdle => "wait_idle",
             Op::Verify => "verify",
             Op::SetStrategy { .. } => "set_strategy",
+            Op::SetScheduler { .. } => "set_scheduler",
         }
     }
 }
@@ -210,6 +212,7 @@ const KINDS: &[(Kind, u64)] = &[
     (Kind::WaitIdle, 4),
     (Kind::Verify, 1),
     (Kind::SetStrategy, 4),
+    (Kind::SetScheduler, 6),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -239,6 +242,7 @@ enum Kind {
     WaitIdle,
     Verify,
     SetStrategy,
+    SetScheduler,
 }
 
 /// Draws operations for one world.
@@ -389,6 +393,7 @@ impl Generator {
             Kind::CheckAll => Op::CheckAll,
             Kind::WaitIdle => Op::WaitIdle,
             Kind::Verify => Op::Verify,
+            Kind::SetScheduler => Op::SetScheduler { seed: self.rng.next_u64() },
             Kind::SetStrategy => Op::SetStrategy { keyspace, strategy: self.small(), back: self.rng.one_in(3) },
         }
     }

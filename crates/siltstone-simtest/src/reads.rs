@@ -338,12 +338,15 @@ impl World {
                             return broken(format!("{place}: {file:?} is not in order"));
                         }
                         let name = format!("{:06}.sst", file.id.0);
+                        if file.whole.is_some() {
+                            self.counters.reach(Rare::Slice);
+                        }
                         match sizes.get(&name) {
                             None => return broken(format!("{place}: {name} does not exist")),
-                            Some(bytes) if *bytes != file.bytes => {
+                            Some(bytes) if *bytes != file.table_bytes() => {
                                 return broken(format!(
                                     "{place}: {name} has {bytes} bytes, the tree says {}",
-                                    file.bytes
+                                    file.table_bytes()
                                 ));
                             }
                             Some(_) => {}

@@ -289,6 +289,7 @@ impl World {
             }
             Op::CheckAll => self.check_all(step.seed),
             Op::WaitIdle => self.rest(),
+            Op::SetScheduler { seed } => self.set_scheduler(*seed),
             Op::SetStrategy { keyspace, strategy, back } => {
                 self.set_strategy(self.slot(*keyspace), *strategy, *back, step.seed)
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use siltstone::Durability;
 use siltstone::io::Rng;
-use siltstone::{Batch, ErrorKind, Keyspace, KeyspaceOptions};
+use siltstone::{Batch, ErrorKind, Keyspace, KeyspaceOptions, MergeLimit};
 
 use crate::config::keyspace_options;
 use crate::counters::Rare;
@@ -246,6 +246,41 @@ impl World {
         }
         if self.live[slot].handle.options() != self.live[slot].options {
             return broken(format!("after a switch from {from} the keyspace has other options than it should"));
+        }
+        Ok(())
+    }
+
+    /// Another merge scheduler; and at times a merge under way gets a rate of its own, or is paused for a while.
+    pub(crate) fn set_scheduler(&mut self, seed: u64) -> Check {
+        let scheduler = crate::config::scheduler(seed);
+        let waiting = self.db().merges().iter().any(|merge| !merge.steps);
+        if waiting && self.db().scheduler() != scheduler {
+            self.counters.reach(Rare::RescheduledWhileWaiting);
+        }
+        let outcome = self.db().set_scheduler(scheduler);
+        if self.allow(outcome)?.is_some() && self.db().scheduler() != scheduler {
+            return broken("the store has another scheduler than it was given");
+        }
+        if let Some(merge) = self.db().merges().first().filter(|_| seed.is_multiple_of(3)) {
+            let paused = seed.is_multiple_of(2);
+            let limit = |paused| MergeLimit { rate_bytes_per_s: if paused { 0 } else { 50_000 }, paused };
+            let outcome = self.db().limit_merge(merge.job, limit(paused));
+            self.allow(outcome)?;
+            if paused {
+                let (before, job) = (merge.left_bytes, merge.job);
+                for _ in 0..8 {
+                    self.machine.executor.step_random();
+                }
+                let after = self.db().merges().iter().find(|merge| merge.job == job).map(|merge| merge.left_bytes);
+                let outcome = self.db().limit_merge(job, limit(false));
+                if after.is_some_and(|after| after != before) {
+                    return broken(format!("a paused merge went on: {before} bytes were left, then {after:?}"));
+                }
+                if after.is_some() {
+                    self.allow(outcome)?;
+                    self.counters.reach(Rare::MergePaused);
+                }
+            }
         }
         Ok(())
     }

@@ -14,7 +14,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use siltstone::compaction::{
-    Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, Place, Plan, PlanInput, Reason, Reuse, conformance,
+    Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, Place, Plan, PlanInput, Reason, Release, Reuse,
+    conformance,
 };
 use siltstone::version::{LevelId, Run};
 use siltstone::{Db, Env, Options, Policies};
@@ -57,6 +58,7 @@ impl Patient {
             cut: self.cut(view),
             reuse: Reuse::Picked,
             cursor: None,
+            release: Release::AtEnd,
             borders: Vec::new(),
             record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
         }

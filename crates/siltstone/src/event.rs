@@ -83,6 +83,18 @@ pub enum Event {
         /// By what it was broken.
         what: String,
     },
+    /// Writers are near a limit: background work does not keep up. Told once, before they stop, and again only when the debt has gone down to
+    /// half of what writers stop at.
+    StallAhead {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// From 0 (background work keeps up) to 1 (writers stop).
+        debt: f64,
+        /// Sorted runs and full memtables.
+        runs: u64,
+        /// The number at which writers stop.
+        limit: u64,
+    },
     /// Writers wait: too many sorted runs, or no memory for another memtable.
     Stall {
         /// Whose write met the limit.
@@ -104,6 +116,13 @@ pub enum Event {
         /// The name of the strategy before.
         from: String,
         /// The name of the strategy from now on.
+        to: String,
+    },
+    /// The store got another merge scheduler.
+    SchedulerSet {
+        /// The one before, as options spell it.
+        from: String,
+        /// The one from now on.
         to: String,
     },
     /// A policy panicked and has lost its keyspace, until the store is opened again or a strategy is set.

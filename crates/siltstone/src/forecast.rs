@@ -24,7 +24,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::estimate::Estimate;
-use crate::compaction::{Action, CompactionPolicy, LsmView, Plan, plan};
+use crate::compaction::{Action, CompactionPolicy, LsmView, Plan, PlanInput, Release, plan};
 use crate::error::Result;
 use crate::version::{FileMeta, LevelId, RunOrder, Version, VersionEdit};
 
@@ -126,11 +126,21 @@ struct Active {
 }
 
 impl Active {
-    /// Bytes written so far, if outputs grow as inputs are read.
-    fn written(&self) -> u64 {
-        let done = u128::from(self.input_bytes - self.left);
-        let share = u128::from(self.output_bytes) * done / u128::from(self.input_bytes.max(1));
-        u64::try_from(share).unwrap_or(self.output_bytes)
+    /// Bytes that it takes beside the tree as it was when it began, if outputs grow as inputs are read: what is written, less what is
+    /// released. Of a merge with progressive release that is about the output file being written and, of each run, the file that is
+    /// half used up.
+    fn taken(&self) -> u64 {
+        let done = self.input_bytes - self.left;
+        let share = u128::from(self.output_bytes) * u128::from(done) / u128::from(self.input_bytes.max(1));
+        let written = u64::try_from(share).unwrap_or(self.output_bytes);
+        match self.plan.release {
+            Release::AtEnd => written,
+            Release::Progressive => {
+                let largest = |input: &PlanInput| input.files.iter().map(|file| file.bytes).max().unwrap_or(0);
+                let held: u64 = self.plan.inputs.iter().map(|input| largest(input) / 2).sum();
+                written.min(written.saturating_sub(done) + held + self.plan.cut.file_bytes)
+            }
+        }
     }
 }
 
@@ -196,9 +206,9 @@ impl DryRun {
         for job in &mut self.active {
             job.left -= step;
         }
-        // The inputs go when the outputs are all there.
-        let written: u64 = self.active.iter().map(Active::written).sum();
-        let extra = (self.live_bytes + written).saturating_sub(self.start_bytes);
+        // The inputs count as live until their job ends.
+        let taken: u64 = self.active.iter().map(Active::taken).sum();
+        let extra = (self.live_bytes + taken).saturating_sub(self.start_bytes);
         self.forecast.peak_extra_bytes = self.forecast.peak_extra_bytes.max(extra);
         let job = self.active.remove(at);
         let place = job.plan.output;

@@ -44,9 +44,9 @@ mod num;
 pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
-    Cancel, Damage, Db, DeleteStats, Durability, Env, Keyspace, KeyspaceStats, LevelStats, MergeLatency,
-    OldestTombstone, Pending, PendingRule, Policies, Range, ReasonStats, RunsSample, Snapshot, Stats, SwitchPlan,
-    SwitchProgress, TombstoneBlocker, TombstonePlace, Tree, TreeLevel, TreeRun, VerifyReport,
+    Cancel, Damage, Db, DeleteStats, Durability, Env, Keyspace, KeyspaceStats, LevelStats, MergeLatency, MergeLimit,
+    MergeState, OldestTombstone, Pending, PendingRule, Policies, Range, ReasonStats, RunsSample, Snapshot, Stats,
+    SwitchPlan, SwitchProgress, TombstoneBlocker, TombstonePlace, Tree, TreeLevel, TreeRun, VerifyReport,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

@@ -61,6 +61,10 @@ bugs! {
     HandlesLeak = 37,
     /// Creating a keyspace is acknowledged before it is durable.
     KeyspaceNotDurable = 38,
+    /// A merge that releases its inputs while it runs cuts them where it stands, not where its finished files end.
+    ReleasedTooFar = 39,
+    /// Range reads and merges see the keys of a slice that are dead.
+    DeadKeysRead = 40,
 }
 
 #[cfg(feature = "planted-bugs")]

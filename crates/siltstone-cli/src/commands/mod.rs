@@ -11,10 +11,12 @@ mod get;
 mod import;
 mod inspect;
 mod put;
+mod reproduce;
 mod scan;
 mod stats;
 mod strategies;
 mod strategy;
+mod two_phase;
 mod verify;
 
 use std::process::ExitCode;
@@ -57,6 +59,10 @@ pub(crate) enum Command {
     Strategy(strategy::Strategy),
     /// Run db_bench's basic workloads
     Bench(bench::Bench),
+    /// Measure how many writes a store bears for long, without stalls
+    TwoPhase(two_phase::TwoPhaseCommand),
+    /// Run a published study again and say which of its claims hold
+    Reproduce(reproduce::Reproduce),
     /// Compare compaction strategies on your data
     Compare(compare::Compare),
 }
@@ -80,6 +86,8 @@ impl Command {
             Command::Strategies(command) => command.run(),
             Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
+            Command::TwoPhase(command) => command.run(interrupt),
+            Command::Reproduce(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
         }
     }

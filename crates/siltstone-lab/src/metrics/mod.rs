@@ -62,6 +62,11 @@ impl Latencies {
         self.0.add(&other.0).expect("all histograms have the same bounds");
     }
 
+    /// How many took longer than `ns`, to three digits.
+    pub fn above(&self, ns: u64) -> u64 {
+        self.0.len() - self.0.count_between(0, ns)
+    }
+
     /// The figures. The maximum is exact to three digits, as the others are.
     pub fn summary(&self) -> LatencySummary {
         let histogram = &self.0;

@@ -12,10 +12,11 @@ use siltstone::Db;
 use siltstone::io::Rng;
 use siltstone::io::sim::{CrashImage, CrashImages, Profile};
 use siltstone::options::{Compression, LogOptions};
+use siltstone::schedule::Constraint;
 use siltstone::{KeyspaceOptions, Options};
 
 use super::Budget;
-use crate::config::{Config, strategies};
+use crate::config::{Config, least, strategies};
 use crate::counters::{Counters, Rare};
 use crate::ops::{Ack, Op, Step, Value, index, number};
 use crate::pool::{Pool, Report};
@@ -71,10 +72,11 @@ fn config(from: &str, seed: u64) -> Config {
         block_bytes: 256,
         filter_bits_per_key: if rng.one_in(2) { 0.0 } else { 10.0 },
         compression: vec![Compression::None],
-        // Some writers wait at the old limit when the new one comes.
-        max_runs: if rng.one_in(3) { 6 } else { 0 },
         ..KeyspaceOptions::default()
     };
+    // Some writers wait at the old limit when the new one comes.
+    let tight = if rng.one_in(3) { least(&keyspace, Constraint::default()) } else { 0 };
+    let keyspace = KeyspaceOptions { max_runs: tight, ..keyspace };
     let options = Options {
         write_memory_bytes: 16 << 10,
         cache_bytes: 16 << 10,

@@ -58,8 +58,9 @@ struct OpenList {
     metadata_bytes: u64,
 }
 
-/// A live SST. Shared by `Arc`; one per number.
+/// A live SST. Shared by `Arc`; one per number. It is the whole table, whichever slice of it a tree holds.
 pub struct TableHandle {
+    /// As it was when the handle was made. Where the file begins may have changed since: trees keep that beside the handle.
     meta: Arc<FileMeta>,
     cache: Arc<Shared>,
     open: ArcSwapOption<Table>,
@@ -115,8 +116,7 @@ impl TableCache {
         }))
     }
 
-    /// The handle of a live file; the same one as long as anybody has it. (The metadata in it is the one that was given
-    /// first: a move to another level changes only dates.)
+    /// The handle of a live file; the same one as long as anybody has it, whichever slice of the table `meta` is.
     pub fn handle(&self, meta: Arc<FileMeta>) -> Arc<TableHandle> {
         let mut registry = self.0.registry.lock();
         if let Some(handle) = registry.get(&meta.id).and_then(Weak::upgrade) {
@@ -151,7 +151,7 @@ impl TableCache {
         // Let go outside the lock: whoever drops a handle last takes it.
         let live: Vec<_> = self.0.registry.lock().values().filter_map(Weak::upgrade).collect();
         let held = live.iter().filter(|handle| handle.obsolete.load(Ordering::Acquire));
-        held.fold((0, 0), |(files, bytes), handle| (files + 1, bytes + handle.meta.bytes))
+        held.fold((0, 0), |(files, bytes), handle| (files + 1, bytes + handle.bytes()))
     }
 
     /// Tables that are open.
@@ -162,9 +162,14 @@ impl TableCache {
 }
 
 impl TableHandle {
-    /// The file's metadata.
-    pub fn meta(&self) -> &Arc<FileMeta> {
-        &self.meta
+    /// The table's number.
+    pub fn id(&self) -> SstId {
+        self.meta.id
+    }
+
+    /// Size of the file in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.meta.table_bytes()
     }
 
     /// The table, opened if need be, for a user's read.
@@ -207,7 +212,7 @@ impl TableHandle {
         }
         let path = sst_path(&self.cache.dir, self.meta.id);
         let blocks = Arc::clone(&self.cache.blocks);
-        let table = Table::open_for_scan(path, file, self.meta.id, self.meta.bytes, blocks, ctx)?;
+        let table = Table::open_for_scan(path, file, self.meta.id, self.bytes(), blocks, ctx)?;
         self.check(&table)?;
         Ok(Arc::new(table).scan(read_ahead_bytes, ctx))
     }
@@ -236,7 +241,7 @@ impl TableHandle {
     /// Says that the file left the tree: it is deleted when the last user drops its handle.
     pub fn mark_obsolete(&self) {
         if !self.obsolete.swap(true, Ordering::AcqRel) {
-            self.cache.purge.obsolete_bytes.fetch_add(self.meta.bytes, Ordering::AcqRel);
+            self.cache.purge.obsolete_bytes.fetch_add(self.bytes(), Ordering::AcqRel);
         }
     }
 
@@ -258,7 +263,7 @@ impl TableHandle {
         let file = self.open_file(OpenOptions { direct: self.cache.direct.reads, random: true }, ctx)?;
         let path = sst_path(&self.cache.dir, self.meta.id);
         let blocks = Arc::clone(&self.cache.blocks);
-        let table = Arc::new(Table::open(path, file, self.meta.id, self.meta.bytes, blocks, ctx)?);
+        let table = Arc::new(Table::open(path, file, self.meta.id, self.bytes(), blocks, ctx)?);
         self.check(&table)?;
         self.used.store(true, Ordering::Relaxed);
         self.open.store(Some(Arc::clone(&table)));
@@ -272,9 +277,8 @@ impl TableHandle {
         let (meta, properties) = (&self.meta, table.properties());
         // The records of an ingested file carry sequence number 0 and take the one of the metadata.
         let ingested = properties.max_seq == SeqNo::ZERO;
-        let same = meta.entries == properties.entries
-            && meta.smallest == properties.smallest
-            && meta.largest == properties.largest
+        let same = meta.table_entries() == properties.entries
+            && meta.table_keys() == (&properties.smallest, &properties.largest)
             && (ingested || (meta.min_seq == properties.min_seq && meta.max_seq == properties.max_seq));
         if same { Ok(()) } else { Err(Error::corruption(table.path(), 0, "not the table that the manifest describes")) }
     }
@@ -294,7 +298,7 @@ impl Drop for TableHandle {
         self.open.store(None);
         self.cache.forget_dead();
         if self.obsolete.load(Ordering::Acquire) {
-            self.cache.purge.push(id, self.meta.bytes);
+            self.cache.purge.push(id, self.bytes());
         }
     }
 }

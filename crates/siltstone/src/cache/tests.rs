@@ -14,7 +14,8 @@ use crate::key::{Kind, SeqNo, Trailer, hash};
 use crate::options::{Compression, DirectOptions};
 use crate::sst::tests::{CTX, Fixed, MemFile};
 use crate::sst::{Table, TableOptions, TableWriter};
-use crate::version::{FileMeta, SstId};
+use crate::version::text::parse_file;
+use crate::version::{FileMeta, RunOrder, SstId};
 
 const DIR: &str = "/store";
 const KEYS: u32 = 200;
@@ -47,6 +48,7 @@ fn write_table(fs: &SimFs, id: u64) -> FileMeta {
         created_ms: 0,
         oldest_tombstone_ms: None,
         entered_level_ms: 0,
+        whole: None,
     }
 }
 
@@ -87,7 +89,7 @@ fn files_stay_bounded_and_readers_keep_theirs() {
             assert_eq!(cursor.entry().unwrap().value, format!("{id}:{i}").as_bytes());
         }
     }
-    let again = cache.handle(Arc::clone(handles[7].meta()));
+    let again = cache.handle(Arc::new(parse_file("7:a-b:10", RunOrder(1)).unwrap()));
     assert!(Arc::ptr_eq(&again, &handles[7]), "one handle a number");
     drop((kept, again, handles));
     assert_eq!((fs.open_handles(), cache.open_tables()), (0, 0));
@@ -127,7 +129,7 @@ fn an_obsolete_file_is_offered_for_deletion_when_its_last_user_is_gone() {
     handles[1].mark_obsolete();
     handles.clear();
     assert!(cache.purge_queue().is_empty());
-    let bytes = reader.meta().bytes;
+    let bytes = reader.bytes();
     assert_eq!(cache.purge_queue().obsolete_bytes(), bytes, "it counts while it is read");
     assert_eq!(get(&reader, 6), "1:6");
     drop(reader);
@@ -156,8 +158,9 @@ fn a_failed_open_is_an_error_and_is_tried_again() {
     fs.clear_faults();
     assert_eq!(get(&handles[0], 3), "0:3");
     // Another file than the manifest means.
-    let meta = FileMeta { smallest: "x".into(), id: SstId(1), ..(**handles[1].meta()).clone() };
+    let bytes = handles[1].bytes();
     drop(handles);
+    let meta = FileMeta { bytes, ..parse_file("1:x-y:10", RunOrder(1)).unwrap() };
     let wrong = cache.handle(Arc::new(meta));
     assert_eq!(wrong.table().err().unwrap().kind(), ErrorKind::Corruption);
     assert_eq!(wrong.scan(100, CTX, &meter()).err().unwrap().kind(), ErrorKind::Corruption);

@@ -82,6 +82,7 @@ struct World<'p> {
     next_order: u64,
     seq: u64,
     now_ms: u64,
+    flushed_ms: u64,
     oldest_snapshot: Option<SeqNo>,
     sizes: Sizes,
     report: Report,
@@ -101,6 +102,7 @@ impl World<'_> {
             next_order: 1,
             seq: 1,
             now_ms: 1,
+            flushed_ms: 1,
             oldest_snapshot: None,
             sizes: Sizes { size_ratio, ..SIZES },
             report: Report::default(),
@@ -113,6 +115,7 @@ impl World<'_> {
             .with_cursors(&self.cursors)
             .with_oldest_snapshot(self.oldest_snapshot)
             .at(self.now_ms)
+            .with_last_write(self.flushed_ms)
     }
 
     /// Flushes and merges in turn, then merges alone until nothing is due; then everything by hand.
@@ -225,6 +228,7 @@ impl World<'_> {
             false => self.range(),
         };
         let bytes = self.rng.between(200, 1000);
+        self.flushed_ms = self.now_ms;
         self.report.flushed_bytes += bytes;
         let tombstones = if self.rng.one_in(5) { bytes / 10 } else { self.rng.below(3) };
         let file = self.file(first, last, bytes, bytes / 10, tombstones);
@@ -260,6 +264,7 @@ impl World<'_> {
             created_ms: self.now_ms,
             oldest_tombstone_ms: (tombstones > 0).then_some(self.now_ms),
             entered_level_ms: self.now_ms,
+            whole: None,
         })
     }
 

@@ -71,6 +71,12 @@ impl Deadline {
         Some(oldest.saturating_add(self.at_ms(Urgency::Due)))
     }
 
+    /// The wall time, in milliseconds, from which a job that has these files must not wait; none if they hold no tombstone.
+    pub fn urgent_from_ms<'a>(self, files: impl Iterator<Item = &'a Arc<FileMeta>>) -> Option<u64> {
+        let oldest = files.filter_map(|file| file.oldest_tombstone_ms).min()?;
+        Some(oldest.saturating_add(self.at_ms(Urgency::Urgent)))
+    }
+
     /// The next step for the oldest tombstone of that urgency that no running job and no snapshot holds up.
     pub fn plan(self, policy: &dyn CompactionPolicy, view: &LsmView<'_>, urgency: Urgency) -> Option<Plan> {
         let threshold_ms = self.at_ms(urgency);
@@ -92,6 +98,7 @@ impl Deadline {
                 cut: policy.cut(view),
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: policy.release(),
                 borders: Vec::new(),
                 record: DecisionRecord { read_bytes: bytes, write_bytes: bytes, ..record },
             };

@@ -108,7 +108,7 @@ fn full_tree(shape: &Shape<'_>, new: &NewFiles<'_>) -> (Vec<u64>, usize) {
         if level == new.place.level {
             at = entries.len();
         }
-        let limit = shape.run_limit(level).min(MAX_RUNS);
+        let limit = shape.runs_at_rest(level).min(MAX_RUNS);
         let run = shape.capacity_bytes(level) / f64::from(limit) / entry_bytes;
         // Of a level that should hold nothing, what it holds.
         if run >= 1.0 && run.is_finite() {

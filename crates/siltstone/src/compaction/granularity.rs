@@ -118,8 +118,8 @@ pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_
 }
 
 /// The place of a job's output in level `to`. In a leveled level it is the newest run (the only one, unless the strategy was changed),
-/// or the one that a running job is about to make. In a tiered level it is a new run, newer than all that are there or coming; in a guarded
-/// one the output falls as deep as it can.
+/// or the one that a running job is about to make; beside a deletion part it is the insertion part, or the beginning of one. In a tiered
+/// level it is a new run, newer than all that are there or coming; in a guarded one the output falls as deep as it can.
 fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place {
     if shape.guarded().is_some() {
         return guards::place(shape.view, sources, to);
@@ -127,17 +127,20 @@ fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place 
     let there = shape.view.newest_run(to).map(|run| run.order);
     let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
     let own = sources.iter().map(|input| input.run).max().unwrap_or_default();
+    let shrinking = shape.deletion_part(to).map(|run| run.order);
     let run = match there.max(coming) {
-        Some(newest) if shape.is_leveled(to) => newest,
+        Some(newest) if shape.is_leveled(to) && Some(newest) != shrinking => newest,
         Some(newest) => own.max(RunOrder(newest.0 + 1)),
         None => own,
     };
     Place { level: to, run }
 }
 
-/// The layout's own rule: the newer runs of a leveled level are merged into the oldest.
-pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
-    let (oldest, newer) = view.level(level).runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
+/// The layout's own rule: the newer runs of a leveled level are merged into the oldest, a deletion part not counted.
+pub fn into_oldest_run(shape: &Shape<'_>, level: LevelId) -> Option<Draft> {
+    let runs = &shape.view.level(level).runs;
+    let runs = &runs[..runs.len() - usize::from(shape.deletion_part(level).is_some())];
+    let (oldest, newer) = runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
     let mut inputs: Vec<PlanInput> = newer.iter().map(|run| whole(level, run)).collect();
     let (first, last) = hull(&inputs);
     let met = oldest.overlapping(first, last);
@@ -151,12 +154,13 @@ pub fn into_oldest_run(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
 /// for each run that goes away do not grow, and at most `max_bytes`. None if those are fewer than `min_runs`.
 pub fn within_l0(view: &LsmView<'_>, min_runs: usize, max_bytes: u64) -> Option<Draft> {
     let runs = &view.level(LevelId(0)).runs;
+    let place = |run: &Run| Place { level: LevelId(0), run: run.order };
     let mut bytes = 0u64;
     let mut per_run_gone = u64::MAX;
     let joins = |(n, run): (usize, &Run)| {
         bytes = bytes.saturating_add(run.bytes());
         let per_run = if n == 0 { u64::MAX } else { bytes / to_u64(n) };
-        let joins = !view.any_busy(&run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
+        let joins = !view.any_busy(place(run), &run.files) && per_run <= per_run_gone && (n == 0 || bytes <= max_bytes);
         per_run_gone = per_run;
         joins
     };
@@ -276,7 +280,7 @@ pub fn files_down(
     let runs = runs.filter(|other| tiered || draft.inputs.iter().any(|input| input.run == other.order));
     let wider = runs.map(|run| PlanInput { level, run: run.order, files: run.overlapping(first, last).to_vec() });
     let wider: Vec<PlanInput> =
-        wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(&input.files)).collect();
+        wider.filter(|input| !input.files.is_empty() && !shape.view.any_busy(input.place(), &input.files)).collect();
     if wider.is_empty() {
         return draft;
     }
@@ -286,10 +290,11 @@ pub fn files_down(
 }
 
 /// `seed` and all files of the level that share keys with it, directly or through others; newest run first. A leveled level's only run
-/// adds nothing. Where a leveled level still holds several runs, newer ones stay behind: they are merged into it later.
+/// adds nothing. Where a leveled level still holds several runs, newer ones stay behind: they are merged into it later. What leaves an
+/// insertion part takes along what it meets in the deletion part, which is older.
 fn closure(shape: &Shape<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanInput> {
     if shape.is_leveled(level) {
-        return seed;
+        return with_older(shape.view, level, seed);
     }
     let runs = &shape.view.level(level).runs;
     let mut inputs = seed;
@@ -304,4 +309,20 @@ fn closure(shape: &Shape<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanI
         }
         inputs = met;
     }
+}
+
+/// `seed`, of one level, and what it meets in older runs of the level, which may meet more in still older ones.
+fn with_older(view: &LsmView<'_>, level: LevelId, seed: Vec<PlanInput>) -> Vec<PlanInput> {
+    let mut inputs = seed;
+    let Some(newest) = inputs.last().map(|input| input.run) else {
+        return inputs;
+    };
+    for run in view.level(level).runs.iter().filter(|run| run.order < newest) {
+        let (first, last) = hull(&inputs);
+        let met = run.overlapping(first, last);
+        if !met.is_empty() {
+            inputs.push(PlanInput { level, run: run.order, files: met.to_vec() });
+        }
+    }
+    inputs
 }

@@ -12,6 +12,30 @@
 //! a flush, any level after a change of strategy) is brought to its shape by a rule that every strategy has, "layout": its newer
 //! runs are merged into its oldest.
 //!
+//! # Two phases
+//!
+//! With `two_phase = true` a leveled level that is not the last has two parts (guo17 section IV-A, "two-phase compaction"):
+//!
+//! ```text
+//!   L1   insertion part  [a-c][d-h]....          newer run: what comes from above is merged into it
+//!        deletion part           [k-p][q-z]      older run: its files go down in key order, nothing is added
+//!   L2   insertion part  [a-j]
+//!        deletion part      [d-m][n-z]
+//!   L3                   [a-d][e-j][k-r][s-z]    the last level: one run
+//! ```
+//!
+//! A file that leaves the deletion part is merged with what it overlaps in the insertion part of the next level, and the deletion part there
+//! is neither read nor rewritten. The insertion part grows from nothing to the full level in a round, so a file meets half a level
+//! on average, and about half as much is written as without parts; a lookup asks 1.5 runs a level instead of one. Both parts together
+//! hold what the level may hold: when the insertion part grows, the deletion part shrinks. When it is gone, the level is one sorted run, which
+//! becomes the deletion part.
+//!
+//! Nobody remembers which run is which part. It follows from the tree: *the oldest run of a level that holds at least half of its capacity
+//! is its deletion part*, all newer ones are its insertion part. In a running system a level is full, so the rule and guo17's marker agree; a level
+//! that fills up for the first time begins its first round at half of its size instead of when it is full. A run that is
+//! taken for the other part (when options change, or another strategy built the tree) costs a merge more or less and nothing else: which moves
+//! are legal is a matter of age, and the older run stays the older one under either name.
+//!
 //! In a *guarded* level ([`guards`](super::guards)) the limit holds for each guard.
 
 use serde::Deserialize;
@@ -20,7 +44,8 @@ use super::guards::Guarded;
 use super::runs::Grouping;
 use super::targets::Targets;
 use super::view::LsmView;
-use crate::version::LevelId;
+use crate::num::to_f64;
+use crate::version::{LevelId, Run};
 
 /// How many sorted runs each level may hold.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -28,7 +53,11 @@ use crate::version::LevelId;
 pub enum Layout {
     /// Every level one run, L0 too: a flush is merged with what L0 holds. The textbook's leveling; L0 holds size ratio times a
     /// memtable.
-    Leveling {},
+    Leveling {
+        /// Every level but the last has an insertion and a deletion part (guo17). Default false.
+        #[serde(default)]
+        two_phase: bool,
+    },
     /// Every level as many runs as the size ratio, the last one too.
     Tiering {},
     /// L0 several runs, the other levels one: RocksDB's and LevelDB's. L1 holds as much as L0.
@@ -36,6 +65,9 @@ pub enum Layout {
         /// The runs of L0. Default 4, at least 2.
         #[serde(default = "four")]
         l0_runs: u32,
+        /// Every level but L0 and the last has an insertion and a deletion part (guo17). Default false.
+        #[serde(default)]
+        two_phase: bool,
     },
     /// The last level one run, the others as many as the size ratio: lazy leveling (Dostoevsky).
     LLeveling {},
@@ -69,9 +101,10 @@ impl Layout {
     pub(super) fn run_limit(&self, view: &LsmView<'_>, ratios: &[u32], level: LevelId) -> u32 {
         let ratio = ratios.get(level.index()).copied().unwrap_or(2);
         match self {
-            Layout::Leveling {} => 1,
+            // Two parts are one level all the same.
+            Layout::Leveling { .. } => 1,
             Layout::Tiering {} => ratio,
-            Layout::OneLeveling { l0_runs } => {
+            Layout::OneLeveling { l0_runs, .. } => {
                 if level.0 == 0 {
                     *l0_runs
                 } else {
@@ -116,6 +149,31 @@ impl Shape<'_> {
     /// Whether the level is limited to one run.
     pub fn is_leveled(&self, level: LevelId) -> bool {
         self.run_limit(level) == 1
+    }
+
+    /// Whether the level is to have an insertion and a deletion part.
+    pub fn is_two_phase(&self, level: LevelId) -> bool {
+        let has_parts = match self.layout {
+            Layout::Leveling { two_phase } => *two_phase,
+            Layout::OneLeveling { two_phase, .. } => *two_phase && level.0 > 0,
+            _ => false,
+        };
+        has_parts && level < self.view.last_level()
+    }
+
+    /// The run whose files go down and into which nothing is merged; none in a level that has no parts, or holds so little that all of it is
+    /// the insertion part.
+    pub fn deletion_part(&self, level: LevelId) -> Option<&Run> {
+        if !self.is_two_phase(level) {
+            return None;
+        }
+        let held = self.view.level(level);
+        held.runs.last().filter(|_| 2.0 * to_f64(held.bytes()) >= self.capacity_bytes(level))
+    }
+
+    /// How many runs the level holds when nothing of it is due: its limit, and one more beside a deletion part.
+    pub fn runs_at_rest(&self, level: LevelId) -> u32 {
+        self.run_limit(level).saturating_add(self.deletion_part(level).is_some().into())
     }
 
     /// The layout's parameters, if it is the guarded one.

@@ -43,7 +43,7 @@ pub mod view;
 pub use appraisal::{Appraisal, Verdict};
 pub use decision::{Decision, DecisionInput, Ended, Ending};
 pub use guards::GuardMask;
-pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Reuse};
+pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Release, Reuse};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
 pub use record::{Candidate, DecisionRecord, Reason};
 pub use strategy::{Preset, Strategy, strategies};
@@ -91,6 +91,11 @@ pub trait CompactionPolicy: Send + Sync {
     fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
         let _ = view;
         Vec::new()
+    }
+
+    /// When what manual compactions, and those for deletes with a date, have replaced leaves the tree.
+    fn release(&self) -> Release {
+        Release::AtEnd
     }
 
     /// Where the files of manual compactions end.

@@ -91,6 +91,8 @@ pub fn scores(movement: Movement, choice: &Choice<'_>, candidates: &[&FileMeta])
     let view = choice.view();
     let each = |score: &dyn Fn(&FileMeta) -> f64| candidates.iter().map(|file| score(file)).collect();
     match movement {
+        // A deletion part loses its files from the left: its first one is the next, a reopened store forgets nothing.
+        Movement::RoundRobin if choice.shape.is_two_phase(choice.level) => round_robin(&[], candidates),
         Movement::RoundRobin => round_robin(view.cursor(choice.level), candidates),
         Movement::Random => dice(choice.seed, candidates),
         Movement::LeastOverlapParent => overlap_per(view, choice.below(), candidates, |file| file.bytes),

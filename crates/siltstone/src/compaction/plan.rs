@@ -21,7 +21,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::guards::GuardMask;
 use super::record::DecisionRecord;
@@ -115,6 +115,18 @@ pub enum Reuse {
     Never,
 }
 
+/// When what a merge has replaced leaves the tree, so that its space comes back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Release {
+    /// All of it when the merge ends.
+    #[default]
+    AtEnd,
+    /// While the merge runs: finished output files come into the tree, and the inputs lose the keys that these cover (SifrDB's early
+    /// cleaning, ScyllaDB's incremental compaction).
+    Progressive,
+}
+
 /// Where an output file ends; [`OutputCut`](crate::jobs::cut::OutputCut) applies it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CutRule {
@@ -143,6 +155,8 @@ pub struct Plan {
     pub borders: Vec<Bytes>,
     /// Whether the planner may move instead.
     pub reuse: Reuse,
+    /// When what a merge has replaced leaves the tree.
+    pub release: Release,
     /// The round-robin cursor of a level once this plan has started; kept in memory only.
     pub cursor: Option<(LevelId, Bytes)>,
     /// Why.

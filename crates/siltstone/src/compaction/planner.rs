@@ -9,7 +9,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::CompactionPolicy;
-use super::plan::{Action, LawBroken, Place, Plan, PlanInput, Reuse, hides_nothing, only_dead_tombstones, places};
+use super::plan::{
+    Action, LawBroken, Place, Plan, PlanInput, Reuse, behind, hides_nothing, only_dead_tombstones, places,
+};
 use super::record::{DecisionRecord, Reason};
 use super::view::LsmView;
 use crate::error::{Error, Result};
@@ -45,15 +47,15 @@ pub(super) fn cheapest(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: 
         return plan;
     }
     // Legal by construction; the check stands in case a running job is in the way.
-    let free = dropped(view, &plan).into_iter().chain(moved(policy, view, &plan));
-    let free = free.into_iter().find(|free| free.check(view).is_ok());
+    let legal = |free: &Plan| free.check(view).is_ok();
+    let drop = free(&plan, Action::Drop, dropped(view, &plan)).filter(legal);
+    let free = drop.or_else(|| free(&plan, Action::Move, moved(policy, view, &plan)).filter(legal));
     free.unwrap_or(plan)
 }
 
-fn dropped(view: &LsmView<'_>, plan: &Plan) -> Option<Plan> {
+fn dropped(view: &LsmView<'_>, plan: &Plan) -> Vec<PlanInput> {
     let dead = |place: Place, file: &FileMeta| only_dead_tombstones(view, place, file, &BTreeSet::new());
-    let inputs = select(&plan.inputs, |input, file| dead(input.place(), file));
-    free(plan, Action::Drop, inputs)
+    select(&plan.inputs, |input, file| dead(input.place(), file))
 }
 
 fn free(plan: &Plan, action: Action, inputs: Vec<PlanInput>) -> Option<Plan> {
@@ -68,7 +70,7 @@ fn free(plan: &Plan, action: Action, inputs: Vec<PlanInput>) -> Option<Plan> {
         // The candidates were judged for another choice.
         (record.candidates, record.candidates_total) = (Vec::new(), 0);
     }
-    Some(Plan { inputs, action, cursor, record, ..plan.clone() })
+    Some(Plan { inputs, action, cursor, record, borders: plan.borders.clone(), ..*plan })
 }
 
 fn select(inputs: &[PlanInput], keep: impl Fn(&PlanInput, &FileMeta) -> bool) -> Vec<PlanInput> {
@@ -80,27 +82,26 @@ fn select(inputs: &[PlanInput], keep: impl Fn(&PlanInput, &FileMeta) -> bool) ->
 }
 
 /// The files that can go to the output place as they are, as many bytes as the plan would take from their level at most.
-fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Option<Plan> {
+fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Vec<PlanInput> {
     let all_or_none = match plan.reuse {
-        Reuse::Never => return None,
+        Reuse::Never => return Vec::new(),
         Reuse::Picked => true,
         // The rest would become a second run of a tiered level.
         Reuse::MovesFirst => policy.run_limit(view, plan.output.level) > 1,
     };
     let sources = plan.inputs.iter().filter(|input| input.place() < plan.output);
     if all_or_none {
-        let inputs: Vec<PlanInput> = sources.cloned().collect();
         let all = |input: &PlanInput| {
             let mut way = Way::new(view, plan, input.place());
             input.files.iter().all(|file| way.is_free(file) && plan.fits_guards(file))
         };
-        let movable = inputs.len() == plan.inputs.len() && inputs.iter().all(all);
-        return movable.then(|| free(plan, Action::Move, inputs)).flatten();
+        let movable = plan.inputs.iter().all(|input| input.place() < plan.output) && sources.clone().all(all);
+        return if movable { plan.inputs.clone() } else { Vec::new() };
     }
     let mut budget: u64 = sources.clone().flat_map(|input| &input.files).map(|file| file.bytes).sum();
     let mut inputs = Vec::new();
     for input in sources {
-        let run = view.level(input.level).runs.iter().find(|run| run.order == input.run)?;
+        let Some(run) = view.level(input.level).runs.iter().find(|run| run.order == input.run) else { continue };
         let mut way = Way::new(view, plan, input.place());
         let mut files = Vec::new();
         for file in &run.files {
@@ -116,7 +117,7 @@ fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Opti
             inputs.push(PlanInput { files, ..*input });
         }
     }
-    free(plan, Action::Move, inputs)
+    inputs
 }
 
 /// The way from a run to a plan's output place, for files that could go there without being rewritten.
@@ -152,16 +153,11 @@ impl<'a> Way<'a> {
     /// Whether `file` is idle, nothing on the way overlaps it, it does not overlap too much below, and a merge would not rid it of
     /// tombstones. Files must be asked in key order: then all answers together take one pass over the runs.
     fn is_free(&mut self, file: &FileMeta) -> bool {
-        let mut clear = true;
-        for rest in &mut self.runs {
-            // A few files against many: search; many against many: step.
-            let skip = rest.iter().take(8).take_while(|other| other.largest < file.smallest).count();
-            *rest = &rest[skip..];
-            if skip == 8 {
-                *rest = &rest[rest.partition_point(|other| other.largest < file.smallest)..];
-            }
-            clear &= rest.first().is_none_or(|other| other.smallest > file.largest);
-        }
+        // The oldest run first: it is the largest, and what stands in the way is mostly there. A run that is not looked at now catches up later.
+        let clear = self.runs.iter_mut().rev().all(|rest| {
+            *rest = behind(rest, &file.smallest);
+            rest.first().is_none_or(|other| other.smallest > file.largest)
+        });
         clear
             && !self.view.is_busy(file.id)
             && !self.hulls.iter().any(|(first, last)| file.overlaps(first, last))
@@ -245,6 +241,7 @@ pub fn plan_manual(policy: &dyn CompactionPolicy, view: &LsmView<'_>, request: &
         reuse: Reuse::Picked,
         borders: Vec::new(),
         cursor: None,
+        release: policy.release(),
         record,
     };
     let plan = plan.cut_at_guards(view, policy.guards(output.level));

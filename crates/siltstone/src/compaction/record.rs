@@ -25,13 +25,16 @@ pub enum Reason {
     Policy(String),
 }
 
-/// A group of files that could have been taken, named by its first.
+/// Files, or whole runs, that could have been taken; named by the first file, of runs the newest one's.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Candidate {
     /// The first file.
     #[serde(serialize_with = "id")]
     pub file: SstId,
-    /// One score for each movement choice of the rule; smaller ones go first.
+    /// How many sorted runs it is, of a group, a level or a window of runs; 0 for files.
+    pub runs: u32,
+    /// Smaller ones go first. Of files, one score for each movement choice of the rule; of runs, what the picker compares
+    /// ([`considered`](super::runs::considered)), or the place in the strategy's priority. Infinite for what may not be taken.
     pub scores: Vec<f64>,
     /// Whether it was taken.
     pub chosen: bool,

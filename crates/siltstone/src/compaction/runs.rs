@@ -11,6 +11,7 @@
 //! | [`grouping`] | which runs count as one level |
 //! | [`pick`] | which runs of a group are merged: the option and its parameters |
 //! | [`rules`] | the published rules behind it, pure functions over sizes |
+//! | [`considered`] | what a picker had to choose from, for the record |
 //!
 //! Age is place here as everywhere ([`plan`](mod@super::plan)): a reader stops at the newest version that it meets. The published rules that
 //! pick by size alone (Cassandra, Accumulo) may choose runs that are not neighbours in age. A rule answers what was published, and
@@ -25,17 +26,19 @@ use bytes::Bytes;
 use serde::Deserialize;
 
 use super::granularity::Draft;
-use super::plan::{Place, PlanInput};
+use super::plan::{Place, PlanInput, behind};
 use super::view::LsmView;
 use crate::num::to_f64;
 use crate::version::{FileMeta, LevelId, Run, SstId};
 
+pub mod considered;
 pub mod grouping;
 pub mod pick;
 pub mod rules;
 #[cfg(test)]
 mod tests;
 
+pub use considered::Considered;
 pub use grouping::{Group, Grouping};
 pub use pick::RunPick;
 
@@ -82,31 +85,43 @@ pub struct RunFact<'a> {
 
 /// The facts of every run of the tree, newest first.
 pub fn facts<'a>(view: &LsmView<'a>) -> Vec<RunFact<'a>> {
-    let runs = || view.version.runs().map(|(_, run)| run);
-    let space = KeySpace::of(runs());
-    runs().map(|run| fact(view, run, &space)).collect()
+    let space = KeySpace::of(view.version.runs().map(|(_, run)| run));
+    view.version.runs().map(|(level, run)| fact(view, level, run, Some(&space))).collect()
+}
+
+/// The same for rules that do not ask for the share of the keys, which takes longer than all the rest: it is 1 everywhere.
+pub(super) fn facts_without_shares<'a>(view: &LsmView<'a>) -> Vec<RunFact<'a>> {
+    view.version.runs().map(|(level, run)| fact(view, level, run, None)).collect()
 }
 
 /// The facts of the runs of a level, newest first.
 pub fn level_facts<'a>(view: &LsmView<'a>, level: LevelId) -> Vec<RunFact<'a>> {
-    let runs = &view.level(level).runs;
-    let space = KeySpace::of(runs.iter());
-    runs.iter().map(|run| fact(view, run, &space)).collect()
+    view.level(level).runs.iter().map(|run| fact(view, level, run, None)).collect()
 }
 
-fn fact<'a>(view: &LsmView<'_>, run: &'a Run, space: &KeySpace<'a>) -> RunFact<'a> {
+fn fact<'a>(view: &LsmView<'_>, level: LevelId, run: &'a Run, space: Option<&KeySpace<'a>>) -> RunFact<'a> {
     let (first, last) = hull(run);
-    let files = || run.files.iter();
+    // One pass: of a large tree, each look at a file fetches it from memory.
+    let (mut bytes, mut entered_ms, mut created_ms) = (0, 0, u64::MAX);
+    for file in &run.files {
+        bytes += file.bytes;
+        entered_ms = file.entered_level_ms.max(entered_ms);
+        created_ms = file.created_ms.min(created_ms);
+    }
+    let share = |space: &KeySpace<'_>| {
+        let shares = run.files.iter().map(|file| space.share(&file.smallest, &file.largest));
+        shares.sum::<f64>().clamp(1e-9, 1.0)
+    };
     RunFact {
-        bytes: run.bytes(),
-        idle: !view.any_busy(&run.files),
+        bytes,
+        idle: !view.any_busy(Place { level, run: run.order }, &run.files),
         order: run.order.0,
         seed: run.files.first().map(|file| file.id).unwrap_or_default(),
-        entered_ms: files().map(|file| file.entered_level_ms).max().unwrap_or_default(),
-        created_ms: files().map(|file| file.created_ms).min().unwrap_or_default(),
+        entered_ms,
+        created_ms,
         first,
         last,
-        key_share: files().map(|file| space.share(&file.smallest, &file.largest)).sum::<f64>().clamp(1e-9, 1.0),
+        key_share: space.map_or(1.0, share),
     }
 }
 
@@ -135,8 +150,11 @@ impl<'a> KeySpace<'a> {
 
     /// The eight bytes behind the common ones, as a number: keys in between lie in between.
     fn number(&self, key: &[u8]) -> u64 {
-        let rest = key.get(self.common..).unwrap_or_default().iter().copied();
-        rest.chain(std::iter::repeat(0)).take(8).fold(0, |n, byte| n << 8 | u64::from(byte))
+        let rest = key.get(self.common..).unwrap_or_default();
+        let mut bytes = [0; 8];
+        let len = rest.len().min(8);
+        bytes[..len].copy_from_slice(&rest[..len]);
+        u64::from_be_bytes(bytes)
     }
 
     /// The keys that part the range into `count` equal shards.
@@ -192,12 +210,24 @@ pub(super) fn shard_borders(view: &LsmView<'_>, inputs: &[PlanInput], shards: &S
 
 /// Whether some key could be in a file of `files` and in `run`.
 pub(super) fn meet(files: &[Arc<FileMeta>], run: &Run) -> bool {
-    files.iter().any(|file| !run.overlapping(&file.smallest, &file.largest).is_empty())
+    let (mut a, mut b) = (files, &run.files[..]);
+    while let ([first, ..], [other, ..]) = (a, b) {
+        if first.overlaps(&other.smallest, &other.largest) {
+            return true;
+        }
+        // The one that ends before the other begins, and all behind it that do, meet nothing any more.
+        match first.largest < other.smallest {
+            true => a = behind(a, &other.smallest),
+            false => b = behind(b, &first.smallest),
+        }
+    }
+    false
 }
 
 /// The last resort, when the tree holds `excess` runs too many and no rule knows what to merge: neighbours in age that share no key
-/// become one run without a merge; otherwise those with the fewest bytes are merged.
-pub(super) fn relief(view: &LsmView<'_>, facts: &[RunFact<'_>], excess: usize) -> Option<Relief> {
+/// become one run without a merge; otherwise those with the fewest bytes are merged. With it, the windows that there were to choose from, by
+/// their bytes; a join is the first that was found.
+pub(super) fn relief(view: &LsmView<'_>, facts: &[RunFact<'_>], excess: usize) -> Option<(Relief, Vec<Considered>)> {
     let runs: Vec<(LevelId, &Run)> = view.version.runs().collect();
     let idle = |at: usize| facts[at].idle;
     let apart = |at: &usize| idle(*at) && idle(*at + 1) && !meet(&runs[*at].1.files, runs[*at + 1].1);
@@ -205,16 +235,21 @@ pub(super) fn relief(view: &LsmView<'_>, facts: &[RunFact<'_>], excess: usize) -
         let (level, run) = runs[at];
         let input = PlanInput { level, run: run.order, files: run.files.clone() };
         let (level, run) = runs[at + 1];
-        return Some(Relief::Join(Draft { inputs: vec![input], output: Place { level, run: run.order } }));
+        let join = Relief::Join(Draft { inputs: vec![input], output: Place { level, run: run.order } });
+        return Some((join, vec![Considered { newest: at, runs: 2, scores: vec![0.0] }]));
     }
     let widest = (excess + 1).clamp(2, 10);
-    let window = (2..=widest).rev().find_map(|width| {
+    let windows = (2..=widest).rev().find_map(|width| {
         let bytes = |at: usize| facts[at..at + width].iter().map(|fact| fact.bytes).sum::<u64>();
         let starts = 0..(facts.len() + 1).saturating_sub(width);
         let idle = starts.filter(|at| (*at..*at + width).all(idle));
-        idle.min_by_key(|at| bytes(*at)).map(|at| (at..at + width).collect::<Vec<_>>())
+        let windows = idle.map(|at| Considered { newest: at, runs: width, scores: vec![to_f64(bytes(at))] });
+        let windows: Vec<_> = windows.collect();
+        (!windows.is_empty()).then_some(windows)
     })?;
-    draft(view, &window).map(Relief::Merge)
+    let least = windows.iter().min_by(|a, b| a.scores[0].total_cmp(&b.scores[0]))?;
+    let taken: Vec<usize> = (least.newest..least.newest + least.runs).collect();
+    Some((Relief::Merge(draft(view, &taken)?), windows))
 }
 
 /// What [`relief`] found.

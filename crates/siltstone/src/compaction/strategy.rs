@@ -25,7 +25,7 @@ use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
-use super::plan::Reuse;
+use super::plan::{Release, Reuse};
 use super::runs::Shards;
 use super::targets::LevelTargets;
 use super::trigger::Trigger;
@@ -69,6 +69,7 @@ static PRESETS: &[Preset] = presets![
     "cassandra-ucs",
     "clsm",
     "cold",
+    "dlsm",
     "dostoevsky",
     "fd-tree",
     "full",
@@ -88,6 +89,7 @@ static PRESETS: &[Preset] = presets![
     "rocksdb-leveled",
     "rocksdb-universal",
     "rr",
+    "scylla-ics",
     "scylla-lcs",
     "scylla-stcs",
     "sifrdb",
@@ -157,6 +159,10 @@ pub struct Strategy {
     /// Whether files move without being rewritten. Default `moves-first`.
     #[serde(default, deserialize_with = "reuse")]
     pub reuse: Reuse,
+    /// When what a merge has replaced leaves the tree: `at-end`, or `progressive`, as soon as finished output files cover it. Default
+    /// `at-end`.
+    #[serde(default)]
+    pub release: Release,
     /// The rules, the important ones first.
     #[serde(rename = "rule")]
     pub rules: Vec<Rule>,
@@ -227,10 +233,12 @@ impl Default for IntraL0 {
     }
 }
 
-/// Where output files end, besides at the option `file_bytes`.
+/// Where output files end.
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cut {
+    /// At this size, in bytes, above 0. Default: the option `file_bytes` of the keyspace.
+    pub file_bytes: Option<u64>,
     /// From about half of the size on, preferably at a file border of the level below the output (RocksDB). Default false.
     pub align: bool,
     /// Before overlapping more than as many full files of the level below the output; 0 for no limit. With `align` the file's own size

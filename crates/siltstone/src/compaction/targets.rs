@@ -101,8 +101,7 @@ impl Targets {
             let target = self.bytes[level.index()];
             return if score < 1.0 { score } else { FULL * score * target / (target + incoming[level.index()]) };
         }
-        let bytes =
-            to_f64(view.level(level).files().filter(|file| !view.is_busy(file.id)).map(|file| file.bytes).sum());
+        let bytes = to_f64(view.idle_files(level).map(|file| file.bytes).sum());
         let base = self.bytes[self.base.index()].min(to_f64(u64::MAX));
         let by_bytes = if bytes > base { bytes / base.max(to_f64(view.level(self.base).bytes())) } else { 0.0 };
         let score = score.max(by_bytes);

@@ -98,6 +98,15 @@ pub enum Trigger {
         #[serde(default = "hundred")]
         min_reads: u64,
     },
+    /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
+    /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
+    /// write. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
+    /// was to fire. So it fires between `after` and twice as long after the last write.
+    Idle {
+        /// For how long nothing was written, as "10s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        after: Duration,
+    },
     /// A guard holds many bytes. Value: the bytes of the largest one that a compaction can make smaller, divided by the cap of its level; as
     /// long as the level as a whole holds less, those of the level. From L1 on, with the layout `guarded` only.
     GuardBytes {
@@ -183,6 +192,7 @@ impl Trigger {
             Trigger::FileStaleness { .. } => "file-staleness",
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
+            Trigger::Idle { .. } => "idle",
             Trigger::GuardBytes { .. } => "guard-bytes",
             Trigger::GuardReads { .. } => "guard-reads",
         }
@@ -216,7 +226,7 @@ impl Trigger {
     ///
     /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
     /// - tombstones that have expired, which go before all sizes, the shallowest level first;
-    /// - reads, which come after all sizes (LevelDB, PebblesDB).
+    /// - reads, which come after all sizes (LevelDB, PebblesDB), and idleness, which comes after those.
     pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
         match self {
             Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
@@ -224,6 +234,8 @@ impl Trigger {
             }
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
             Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            // The upper levels first: what comes down from them goes on with the rest.
+            Trigger::Idle { .. } => -f64::from(level.0),
             _ => measure.score(),
         }
     }
@@ -237,13 +249,13 @@ impl Trigger {
                 Some(Measure { value, threshold: *full_at })
             }
             Trigger::LevelSaturation { full_at, files: Some(files) } => {
-                let idle = view.level(level).files().filter(|file| !view.is_busy(file.id)).count();
+                let idle = view.idle_files(level).count();
                 let value = to_f64(to_u64(idle)) / f64::from(*files);
                 (level.0 + 1 < MAX_LEVELS).then_some(Measure { value, threshold: *full_at })
             }
             Trigger::SortedRuns { runs } => {
-                let idle = |files: &[_]| files.iter().any(|file: &std::sync::Arc<FileMeta>| !view.is_busy(file.id));
-                let value = to_f64(to_u64(view.level(level).runs.iter().filter(|run| idle(&run.files)).count()));
+                let staying = view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
+                let value = to_f64(to_u64(staying.count()));
                 let threshold = f64::from(runs.unwrap_or_else(|| shape.run_limit(level)));
                 // One run alone has nothing to be merged with.
                 Some(Measure { value, threshold }).filter(|_| value >= 2.0)
@@ -290,6 +302,10 @@ impl Trigger {
                 let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
                 Some(Measure { value, threshold: 1.0 })
             }
+            Trigger::Idle { after } => {
+                let value = to_f64(view.idle_ms()) / 1000.0;
+                (level < view.last_level()).then_some(Measure { value, threshold: after.as_secs_f64() })
+            }
         }
     }
 
@@ -326,7 +342,7 @@ impl Trigger {
 
     /// Whether time alone makes it fire.
     pub fn is_timed(&self) -> bool {
-        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. })
+        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. } | Trigger::Idle { .. })
     }
 
     /// The next wall time, in milliseconds, at which time alone makes it fire in a level where it does not fire now.
@@ -342,6 +358,10 @@ impl Trigger {
                 // A file expires when it is older than allowed, not as old.
                 let allowed_ms = whole(allowed_age_ms(shape, *ttl, level)).saturating_add(1);
                 files().filter_map(|file| Some(file.oldest_tombstone_ms?.saturating_add(allowed_ms))).collect()
+            }
+            Trigger::Idle { after } if level < view.last_level() => {
+                let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
+                view.last_write_ms.map(|ms| ms.saturating_add(after_ms)).into_iter().collect()
             }
             _ => Vec::new(),
         };
@@ -361,16 +381,16 @@ impl Trigger {
         let view = shape.view;
         match self {
             Trigger::TombstoneDensity { share, min_age } => {
-                !view.is_busy(file.id)
-                    && density(file) >= *share
+                density(file) >= *share
+                    && !view.is_busy(file.id)
                     && u128::from(view.now_ms.saturating_sub(file.created_ms)) >= min_age.as_millis()
                     && frees_something(shape, place, file)
             }
             Trigger::TombstoneTtl { ttl } => {
                 let age = file.oldest_tombstone_ms.map_or(0, |oldest| view.now_ms.saturating_sub(oldest));
                 file.tombstones > 0
-                    && !view.is_busy(file.id)
                     && to_f64(age) > allowed_age_ms(shape, *ttl, place.level)
+                    && !view.is_busy(file.id)
                     && frees_something(shape, place, file)
             }
             Trigger::ReadAmplification { bytes_per_read, min_reads } => {
@@ -380,7 +400,7 @@ impl Trigger {
             }
             Trigger::FileStaleness { age } => {
                 let stay = u128::from(view.now_ms.saturating_sub(file.entered_level_ms));
-                !view.is_busy(file.id) && place.level < view.last_level() && stay >= age.as_millis()
+                place.level < view.last_level() && stay >= age.as_millis() && !view.is_busy(file.id)
             }
             _ => true,
         }

@@ -3,11 +3,11 @@
 //! A view is borrowed, cheap to make and never changes. Equal views give equal plans.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::plan::Plan;
+use super::plan::{Place, Plan, PlanInput};
 use crate::key::SeqNo;
 use crate::options::KeyspaceOptions;
 pub use crate::version::ReadCounters;
@@ -51,6 +51,8 @@ pub struct LsmView<'a> {
     pub sizes: Sizes,
     /// Wall time, in milliseconds since 1970.
     pub now_ms: u64,
+    /// Wall time of the keyspace's last write as far as it is known, in milliseconds since 1970; none counts as just now.
+    pub last_write_ms: Option<u64>,
     /// The oldest sequence number that a snapshot reads at; none without snapshots.
     pub oldest_snapshot: Option<SeqNo>,
     /// Reads by file. A file that is missing here was not read.
@@ -58,8 +60,11 @@ pub struct LsmView<'a> {
     /// By level, the largest key that round-robin took last; missing or empty stands for the start.
     pub cursors: &'a [Bytes],
     running: &'a [Arc<Plan>],
-    /// Ascending.
-    busy: Vec<SstId>,
+    /// The inputs of the running jobs, ascending; collected when first asked for. A running job can have ten thousand of them, a view is
+    /// made for each decision, and most decisions need not know.
+    busy: OnceLock<Vec<SstId>>,
+    /// What running jobs have put into the tree before their end, ascending; nearly always nothing.
+    made: Vec<SstId>,
 }
 
 impl<'a> LsmView<'a> {
@@ -69,11 +74,13 @@ impl<'a> LsmView<'a> {
             version,
             sizes,
             now_ms: 0,
+            last_write_ms: None,
             oldest_snapshot: None,
             counters: None,
             cursors: &[],
             running: &[],
-            busy: Vec::new(),
+            busy: OnceLock::new(),
+            made: Vec::new(),
         }
     }
 
@@ -81,10 +88,17 @@ impl<'a> LsmView<'a> {
     /// edit is not in `version` yet belongs here.
     #[must_use]
     pub fn with_running(mut self, running: &'a [Arc<Plan>]) -> LsmView<'a> {
-        // A vector: a running job can have ten thousand inputs, and a view is made for each decision.
-        self.busy = running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
-        self.busy.sort_unstable();
+        (self.busy, self.made) = (OnceLock::new(), Vec::new());
         self.running = running;
+        self
+    }
+
+    /// The same view with these files busy as well: what running jobs have put into the tree before their end. After
+    /// [`with_running`](Self::with_running).
+    #[must_use]
+    pub fn with_busy(mut self, files: impl IntoIterator<Item = SstId>) -> LsmView<'a> {
+        self.made.extend(files);
+        self.made.sort_unstable();
         self
     }
 
@@ -101,6 +115,13 @@ impl<'a> LsmView<'a> {
     #[must_use]
     pub fn at(mut self, now_ms: u64) -> LsmView<'a> {
         self.now_ms = now_ms;
+        self
+    }
+
+    /// The same view with the last write at wall time `ms`.
+    #[must_use]
+    pub fn with_last_write(mut self, ms: impl Into<Option<u64>>) -> LsmView<'a> {
+        self.last_write_ms = ms.into();
         self
     }
 
@@ -130,14 +151,55 @@ impl<'a> LsmView<'a> {
         self.running
     }
 
-    /// Whether a running job reads file `id`.
+    /// Whether a running job reads file `id`, or has written it.
     pub fn is_busy(&self, id: SstId) -> bool {
-        !self.busy.is_empty() && self.busy.binary_search(&id).is_ok()
+        if self.running.is_empty() && self.made.is_empty() {
+            return false;
+        }
+        let busy = self.busy.get_or_init(|| {
+            let mut busy: Vec<SstId> = self.running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
+            busy.sort_unstable();
+            busy
+        });
+        busy.binary_search(&id).is_ok() || self.made.binary_search(&id).is_ok()
     }
 
-    /// Whether any of `files` is busy.
-    pub fn any_busy(&self, files: &[Arc<FileMeta>]) -> bool {
-        !self.busy.is_empty() && files.iter().any(|file| self.is_busy(file.id))
+    /// Whether a running job may read, or have written, some file of the run at `place`; if not, none of its files need be asked about.
+    pub fn is_touched(&self, place: Place) -> bool {
+        !self.made.is_empty() || self.inputs_at(place).next().is_some()
+    }
+
+    /// Whether any of `files`, which are in the run at `place`, is busy.
+    pub fn any_busy(&self, place: Place, files: &[Arc<FileMeta>]) -> bool {
+        let mut inputs = self.inputs_at(place).peekable();
+        if inputs.peek().is_none() && self.made.is_empty() {
+            return false;
+        }
+        // Mostly a running job reads the whole run, or what it reads of it is far away.
+        let there = |file: &Arc<FileMeta>| {
+            let at = files.partition_point(|other| other.smallest < file.smallest);
+            files.get(at).is_some_and(|other| other.id == file.id)
+        };
+        inputs.filter_map(|input| input.files.first()).any(there) || files.iter().any(|file| self.is_busy(file.id))
+    }
+
+    /// Whether running jobs read every file of `run`, which is in `level`.
+    pub fn is_consumed(&self, level: LevelId, run: &Run) -> bool {
+        let place = Place { level, run: run.order };
+        self.is_touched(place) && run.files.iter().all(|file| self.is_busy(file.id))
+    }
+
+    /// The files of a level that no running job reads.
+    pub fn idle_files(&self, level: LevelId) -> impl Iterator<Item = &'a Arc<FileMeta>> {
+        let idle = move |run: &'a Run| {
+            let touched = self.is_touched(Place { level, run: run.order });
+            run.files.iter().filter(move |file| !(touched && self.is_busy(file.id)))
+        };
+        self.level(level).runs.iter().flat_map(idle)
+    }
+
+    fn inputs_at(&self, place: Place) -> impl Iterator<Item = &'a PlanInput> {
+        self.running.iter().flat_map(|plan| &plan.inputs).filter(move |input| input.place() == place)
     }
 
     /// A level; an empty one below the tree.
@@ -186,6 +248,11 @@ impl<'a> LsmView<'a> {
     /// The key after which round-robin goes on in `level`; empty for the start.
     pub fn cursor(&self, level: LevelId) -> &'a [u8] {
         self.cursors.get(level.index()).map_or(&[], |key| &key[..])
+    }
+
+    /// For how long nothing has been written, in milliseconds.
+    pub fn idle_ms(&self) -> u64 {
+        self.last_write_ms.map_or(0, |ms| self.now_ms.saturating_sub(ms))
     }
 
     /// Whether every snapshot sees everything that is in `file`.

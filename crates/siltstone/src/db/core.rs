@@ -6,13 +6,14 @@
 //!
 //! Locks, in the order in which they may be nested:
 //!
-//! 1. `flush`, `merges`: the state of a background lane, held while it steps.
+//! 1. `flush`: the state of the flush lane, held while it steps.
 //! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
 //! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `snapshots`, `health`, a keyspace's `untold`, `stuck` and `metrics`: leaves.
+//! 7. `merges` (which merges there are, and whose turn it is; never held while one steps), `snapshots`, `health`, a keyspace's `untold`,
+//!    `stuck` and `metrics`: leaves.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,9 +30,9 @@ use super::metrics::Metrics;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{Tree, View};
-use super::stats::{Counters, ReadStats};
+use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
-use super::work::{Compactions, FlushState, LaneState};
+use super::work::{Compactions, FlushState, MergeSet};
 use super::write::WriteState;
 use crate::cache::{BlockCache, TableCache};
 use crate::error::{Error, ErrorKind, Result};
@@ -39,7 +40,9 @@ use crate::event::{Event, EventListener};
 use crate::io::{Clock, FileLock, Fs, Limiter, Workers};
 use crate::key::SeqNo;
 use crate::memtable::ArenaPool;
+use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
+use crate::schedule::constraint::RunLimits;
 use crate::version::{KeyspaceId, Manifest, Version};
 use crate::wal::LogShared;
 
@@ -63,8 +66,8 @@ pub(crate) struct Core {
 
     pub(crate) compaction: Mutex<Compactions>,
     pub(crate) flush: Mutex<FlushState>,
-    /// One for each compaction lane.
-    pub(crate) merges: Vec<Mutex<LaneState>>,
+    /// The merges under way.
+    pub(crate) merges: Mutex<MergeSet>,
     pub(crate) manifest: Mutex<Option<Manifest>>,
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
@@ -100,11 +103,16 @@ pub(crate) struct Core {
     pub(crate) tables: TableCache,
     /// Memory of memtables that were flushed.
     pub(crate) arenas: Arc<ArenaPool>,
-    pub(crate) pace: Pace,
+    /// Some keyspace has events that were not told yet.
+    pub(crate) is_untold: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) workers: OnceLock<Box<dyn Workers>>,
     /// Held while the store is open; none in a store opened read-only.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
+}
+
+fn to_u32_saturating(n: u64) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
 }
 
 /// A keyspace of an open store.
@@ -119,10 +127,18 @@ pub(crate) struct KeyspaceCore {
     pub(crate) untold: Mutex<Vec<Event>>,
     /// Why nothing is merged although nothing runs: the policy's plan broke a law.
     pub(crate) stuck: Mutex<Option<Error>>,
-    /// Runs in all levels together at which writers of this keyspace are slowed down.
+    /// Runs at which writers of this keyspace are slowed down: those in all levels, or those of L0 if the constraint is local.
     pub(crate) slow_runs: AtomicU64,
-    /// Runs in all levels together at which they stop. Both follow the depth of the tree.
+    /// Runs at which they stop. Both follow the depth of the tree.
     pub(crate) stop_runs: AtomicU64,
+    /// The price of writing.
+    pub(crate) pace: Pace,
+    /// How long its writers have waited.
+    pub(crate) waits: WriteWaits,
+    /// The listener knows that a stall is near.
+    pub(crate) warned: AtomicBool,
+    /// The epoch of work at which the planner last found nothing to do here while nothing ran.
+    pub(crate) settled_epoch: AtomicU64,
     pub(crate) view: ArcSwap<View>,
     pub(crate) publish: Mutex<()>,
     pub(crate) dropped: AtomicBool,
@@ -132,13 +148,66 @@ pub(crate) struct KeyspaceCore {
     pub(crate) ingesting: AtomicBool,
     /// Its last compactions.
     pub(crate) decisions: Mutex<Ring>,
+    /// When it was written to last.
+    pub(crate) wrote: Mutex<Wrote>,
     /// What compaction has cost.
     pub(crate) metrics: Mutex<Metrics>,
     /// What lookups have counted.
     pub(crate) reads: ReadStats,
 }
 
+/// When a keyspace was written to last, as far as anyone has looked: a put does not read the clock for it.
+pub(crate) struct Wrote {
+    /// The newest write seen.
+    seq: SeqNo,
+    /// When it was seen first; the opening of the keyspace before any.
+    pub(crate) ms: u64,
+}
+
+impl Wrote {
+    /// Nothing was written since `now_ms`.
+    pub(crate) fn since(now_ms: u64) -> Wrote {
+        Wrote { seq: SeqNo(0), ms: now_ms }
+    }
+
+    fn see(&mut self, seq: SeqNo, now_ms: u64) {
+        if seq > self.seq {
+            *self = Wrote { seq, ms: now_ms };
+        }
+    }
+}
+
 impl KeyspaceCore {
+    /// The runs that count against its limits, memtables that will become runs included.
+    pub(crate) fn counted_runs(&self, view: &View) -> u64 {
+        self.options.constraint().counted(&view.tree.version) + to_u64(view.immutables.len())
+    }
+
+    /// What so many runs owe, from 0 to 1.
+    pub(crate) fn run_debt(&self, runs: f64) -> f64 {
+        let limits = RunLimits {
+            expected: 0,
+            slowdown_runs: to_u32_saturating(self.slow_runs.load(Ordering::Relaxed)),
+            stop_runs: to_u32_saturating(self.stop_runs.load(Ordering::Relaxed)),
+        };
+        limits.debt(runs)
+    }
+
+    /// Looks for new writes; the wall time, in milliseconds, before which there was none.
+    pub(crate) fn last_write_ms(&self, now_ms: u64) -> u64 {
+        let mut wrote = self.wrote.lock();
+        let table = &self.view.load().memtable.table;
+        if !table.is_empty() {
+            wrote.see(table.max_seq(), now_ms);
+        }
+        wrote.ms
+    }
+
+    /// Notes what is about to leave memory or came into the tree without it.
+    pub(crate) fn note_written(&self, seq: SeqNo, now_ms: u64) {
+        self.wrote.lock().see(seq, now_ms);
+    }
+
     /// Replaces the view by what `change` makes of it.
     pub(crate) fn change_view(&self, change: impl FnOnce(&View) -> View) {
         let _publish = self.publish.lock();

@@ -144,7 +144,10 @@ impl Core {
             let view = keyspace.view.load();
             let version = &view.tree.version;
             let by_date = keyspace.deadline().and_then(|deadline| deadline.next_ms(version));
-            let view = LsmView::new(version, Sizes::from(&keyspace.options)).at(self.now_ms());
+            let now_ms = self.now_ms();
+            let view = LsmView::new(version, Sizes::from(&keyspace.options))
+                .with_last_write(keyspace.last_write_ms(now_ms))
+                .at(now_ms);
             let by_policy = keyspace.ask(|policy| policy.next_time_ms(&view)).ok().flatten();
             by_date.into_iter().chain(by_policy).min()
         });

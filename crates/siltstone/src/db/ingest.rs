@@ -60,6 +60,7 @@ impl Core {
             dir: &self.dir,
             clock: &*self.clock,
             new_id: &new_id,
+            force_every_bytes: self.options.force_every_bytes,
             direct: self.options.direct.flushes,
             ctx: IoCtx { class: IoClass::Checkpoint, job: JobId(0) },
             meter: &IoMeter::new(Arc::clone(&self.clock)),
@@ -132,6 +133,7 @@ impl Core {
             self.visible.store(seq.0, Ordering::Release);
             drop(state);
             drop(manifest);
+            keyspace.note_written(seq, self.now_ms());
             self.counters.ingested_files.add(crate::num::to_u64(files.len()));
             self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());
             {

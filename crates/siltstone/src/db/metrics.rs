@@ -145,7 +145,7 @@ pub(crate) struct Metrics {
     pub(crate) flush_bytes: u64,
     /// Bytes of keys and values of the memtables that were flushed, and of what was ingested.
     pub(crate) ingested_bytes: u64,
-    /// Bytes that merges under way have written.
+    /// Bytes that merges under way have written and not installed, and bytes that they have released and that are not gone.
     pub(crate) temporary_bytes: u64,
     pub(crate) temporary_bytes_peak: u64,
     runs: VecDeque<RunsSample>,

@@ -18,6 +18,7 @@ mod pending;
 mod policies;
 mod range;
 mod read;
+mod schedule;
 mod snapshot;
 mod space;
 mod stats;
@@ -42,6 +43,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::key::Kind;
 use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
+use crate::schedule::Scheduler;
 use crate::version::{FileMeta, KeyspaceId};
 
 pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
@@ -50,10 +52,12 @@ pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
 pub use range::Range;
+pub use schedule::MergeState;
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
 pub use strategy::{SwitchPlan, SwitchProgress};
 pub use verify::{Damage, VerifyReport};
+pub use work::MergeLimit;
 pub use write::Durability;
 
 /// An open store. A handle: cloning it is cheap, and all clones are the same store. The store closes when the last handle
@@ -243,9 +247,42 @@ impl Db {
         self.core().verify()
     }
 
-    /// The options that it was opened with.
+    /// The options that it was opened with. The scheduler may be another one since ([`scheduler`](Self::scheduler)).
     pub fn options(&self) -> &Options {
         &self.core().options
+    }
+
+    /// Which of the running merges gets the disk, now.
+    pub fn scheduler(&self) -> Scheduler {
+        self.core().merges.lock().scheduler()
+    }
+
+    /// Gives the store another merge scheduler, from the next step of each merge on. Nothing is lost or begun anew; a merge keeps
+    /// what it has done. Not kept in the store: the next open says which scheduler it is to have.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for wrong parameters; `ReadOnly`, `Closed`.
+    pub fn set_scheduler(&self, scheduler: Scheduler) -> Result<()> {
+        self.core().set_scheduler(scheduler)
+    }
+
+    /// Gives a merge under way a rate of its own, or pauses it, until it ends; [`merges`](Self::merges) has the numbers.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none of this number, or no more; `Closed`.
+    pub fn limit_merge(&self, job: u64, limit: MergeLimit) -> Result<()> {
+        self.core().limit_merge(job, limit)
+    }
+
+    /// Changes the bandwidth of flushes and merges together, in bytes a second; 0 is no limit. The option
+    /// `rate_limit_bytes_per_s` is what it begins with.
+    pub fn set_rate_limit(&self, bytes_per_s: u64) {
+        self.core().set_rate_limit(bytes_per_s);
+    }
+
+    /// The merges under way, in the order in which they were chosen: how far each is, and why it steps or waits.
+    pub fn merges(&self) -> Vec<MergeState> {
+        self.core().merge_states()
     }
 
     /// Its folder.
@@ -491,7 +528,7 @@ impl Keyspace {
 
     /// Its statistics.
     pub fn stats(&self) -> KeyspaceStats {
-        stats::of_keyspace(&self.keyspace, self.core().now_ms())
+        self.core().keyspace_stats(&self.keyspace, self.core().now_ms())
     }
 
     /// Its space amplification by sarkar21's definition: bytes of records in files that no reader without a snapshot needs, over those of

@@ -12,19 +12,19 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE};
+use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE, Wrote};
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
 use super::policies::Policies;
 use super::read::{MemSlot, Tree, View};
-use super::stats::{Counters, ReadStats};
+use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
-use super::work::{Compactions, FlushState, LaneState};
+use super::work::{Compactions, FlushState, MergeSet};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
 use crate::cache::{BlockCache, TableCache};
-use crate::compaction::CompactionPolicy;
+use crate::compaction::{CompactionPolicy, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{Kind, SeqNo, Trailer};
@@ -59,8 +59,9 @@ impl Drop for Open {
 pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> {
     options.validate()?;
     // A wrong strategy should be told before anything is created.
-    resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
+    let policy = resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
     if !Manifest::exists(&*env.fs, dir)? {
+        options.keyspace.constraint().check(&*policy, Sizes::from(&options.keyspace))?;
         check_may_create(&*env.fs, dir, &options, &env)?;
         env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
     } else if options.error_if_exists {
@@ -173,6 +174,7 @@ fn assemble(
     let kept = to_usize(u64::from(options.decision_records));
     let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
     let mut last_job = 0;
+    let now_ms = env.clock.wall_ns() / 1_000_000;
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
@@ -181,7 +183,7 @@ fn assemble(
         last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
         let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
         let policy = resolve(&env.policies, &options.strategy, env.read_only)?;
-        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy);
+        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy, now_ms);
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
     }
@@ -223,7 +225,7 @@ fn assemble(
         read_only: env.read_only,
         compaction: Mutex::new(Compactions::default()),
         flush: Mutex::new(FlushState::default()),
-        merges: (0..options.compaction_threads).map(|_| Mutex::new(LaneState::default())).collect(),
+        merges: Mutex::new(MergeSet::new(options.scheduler, options.compaction_threads)),
         manifest: Mutex::new(manifest),
         writer: Mutex::new(WriteState {
             log,
@@ -252,7 +254,7 @@ fn assemble(
         cache,
         tables,
         arenas,
-        pace: Pace::default(),
+        is_untold: AtomicBool::new(false),
         counters,
         workers: OnceLock::new(),
         lock: Mutex::new(lock),
@@ -292,6 +294,7 @@ pub(crate) fn keyspace_core(
     tree: Tree,
     decisions: Ring,
     policy: Arc<dyn CompactionPolicy>,
+    now_ms: u64,
 ) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
     let steering = Steering::new(&options.strategy, policy);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
@@ -305,12 +308,17 @@ pub(crate) fn keyspace_core(
         stuck: Mutex::default(),
         slow_runs: AtomicU64::new(0),
         stop_runs: AtomicU64::new(0),
+        pace: Pace::default(),
+        waits: WriteWaits::default(),
+        warned: AtomicBool::new(false),
+        settled_epoch: AtomicU64::new(0),
         view: ArcSwap::from_pointee(view),
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
         counts_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
         decisions: Mutex::new(decisions),
+        wrote: Mutex::new(Wrote::since(now_ms)),
         metrics: Mutex::default(),
         reads: ReadStats::default(),
     };
@@ -377,7 +385,8 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
     debug_assert_eq!((FLUSH_LANE, LOG_LANE, COMPACTION_LANE), (0, 1, 2));
     lanes.push(lane("flush".to_owned(), 0, |core, _| core.flush_step(), 0));
     lanes.push(lane("log".to_owned(), 0, |core, _| core.log_step(), 0));
-    for number in 0..core.merges.len() {
+    let merging = to_usize(u64::from(core.options.compaction_threads));
+    for number in 0..merging {
         let nice = core.options.compaction_nice;
         lanes.push(lane(format!("merge-{number}"), nice, |core, number| core.compaction_step(number), number));
     }
@@ -389,7 +398,7 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
         }
     });
     assert!(core.workers.set(workers).is_ok(), "the lanes are started once");
-    for lane in 0..COMPACTION_LANE + core.merges.len() {
+    for lane in 0..COMPACTION_LANE + merging {
         core.wake(lane);
     }
     Ok(())
@@ -431,6 +440,7 @@ impl Core {
         self.health.check_write()?;
         options.validate()?;
         let policy = self.policies.resolve(&options.strategy)?;
+        options.constraint().check(&*policy, Sizes::from(options))?;
         if name.is_empty() || name.len() > 255 {
             return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));
         }
@@ -443,7 +453,8 @@ impl Core {
         self.poison_on_failure(manifest.commit(&[edit]))?;
         let tree = Tree::empty();
         let kept = to_usize(u64::from(self.options.decision_records));
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, Ring::new(kept, Vec::new()), policy);
+        let ring = Ring::new(kept, Vec::new());
+        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, ring, policy, self.now_ms());
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();
@@ -504,6 +515,16 @@ impl Core {
         self.keyspaces.store(Arc::new(keyspaces));
     }
 
+    /// A keyspace at wall time `now_ms`.
+    pub(crate) fn keyspace_stats(&self, keyspace: &KeyspaceCore, now_ms: u64) -> stats::KeyspaceStats {
+        let owed = self.owed_by(keyspace);
+        stats::KeyspaceStats {
+            debt_bytes: owed.debt_bytes(),
+            debt_seconds: owed.debt_seconds(),
+            ..stats::of_keyspace(keyspace, now_ms)
+        }
+    }
+
     pub(crate) fn stats(&self) -> stats::Stats {
         let cache = self.cache.stats();
         let now_ms = self.now_ms();
@@ -515,9 +536,17 @@ impl Core {
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
             snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
             last_seq: self.visible.load(Ordering::Acquire),
-            keyspaces: self.keyspaces.load().values().map(|keyspace| stats::of_keyspace(keyspace, now_ms)).collect(),
+            scheduler: self.merges.lock().scheduler().to_string(),
+            keyspaces: self.keyspaces.load().values().map(|keyspace| self.keyspace_stats(keyspace, now_ms)).collect(),
             ..self.counters.read()
         };
+        let merges = self.merge_states();
+        let work = self.work_now();
+        stats.debt_bytes = work.debt_bytes();
+        stats.debt_seconds = work.debt_seconds();
+        stats.sustainable_write_bytes_per_s = work.sustainable_bytes_per_s();
+        stats.merges = to_u64(merges.len());
+        stats.merges_waiting = to_u64(merges.iter().filter(|merge| !merge.steps).count());
         stats.keyspaces.sort_by(|a, b| a.name.cmp(&b.name));
         for keyspace in &stats.keyspaces {
             stats.runs += keyspace.runs;

@@ -1,26 +1,33 @@
 //! Pacing: writers slow down gradually as the debt of flushes and merges grows, so that none of them runs into a wall.
 //!
-//! The *debt* of the store is a number: 0 while background work keeps up, 1 where writers stop. At debt `d` writers together may
-//! write `(1 - d)^3` of [`FREE_RATE`]: a barrier that falls to nothing before the stop. So the debt settles where that rate is
-//! what merges can sustain, without anyone measuring it. Writers owe `bytes / rate` and pay in short pauses, spread over the
-//! writes, instead of one long stop (luo19 section 4.3 calls the alternative "stop", ours "delay").
+//! The *debt* of a keyspace is a number: 0 while background work keeps up, 1 where its writers stop. What writers together may
+//! write at a debt is the [write control](crate::schedule::write_control)'s; with `delay` it is a barrier that falls to next to nothing
+//! before the stop, so the debt settles where that rate is what merges can sustain, without anyone measuring it. Writers owe
+//! `bytes / rate` and pay in short pauses, spread over the writes, instead of one long stop.
+//!
+//! Each keyspace has its own debt, its own limits and its own price. They share the memory for memtables: a keyspace that takes more of it
+//! than its part pays for the debt of all; the last quarter is kept for those that take less.
 
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use super::core::Core;
-use crate::num::to_u64;
+use super::core::{Core, KeyspaceCore};
+use crate::event::Event;
+use crate::num::{to_f64, to_u64};
+use crate::schedule::contract::{self, Work};
+use crate::version::KeyspaceId;
 
-/// Faster than any single writer: what a debt of nearly nothing allows, in bytes a second.
-const FREE_RATE: f64 = 512e6;
-/// A stop is left to the hard limits, in bytes a second.
-const MIN_RATE: f64 = 64e3;
 /// A writer pauses when it owes this much. The kernel's timers are good to about a fifth of it.
 const PAUSE_NS: i64 = 250_000;
 /// The longest pause: at the lowest rates a large value would owe seconds.
 const LONGEST_PAUSE_NS: i64 = 10_000_000;
+/// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
+pub(crate) const KEPT_SHARE: u64 = 4;
+/// The debt from which a listener is warned, and below which the warning is forgotten.
+const WARN_DEBT: f64 = 0.75;
+const CALM_DEBT: f64 = 0.5;
 
-/// The current price of writing and what writers owe.
+/// The current price of writing to a keyspace and what its writers owe.
 #[derive(Default)]
 pub(crate) struct Pace {
     /// Nanoseconds that a KiB of user data costs; 0 while writers run free.
@@ -37,7 +44,7 @@ impl Pace {
         if price == 0 {
             return 0;
         }
-        let cost = i64::try_from(bytes * price / 1024).unwrap_or(i64::MAX / 2);
+        let cost = i64::try_from(bytes.saturating_mul(price) / 1024).unwrap_or(i64::MAX / 2);
         let owed = self.owed_ns.fetch_add(cost, Relaxed).saturating_add(cost);
         if owed < PAUSE_NS {
             return 0;
@@ -46,64 +53,142 @@ impl Pace {
         u64::try_from(self.owed_ns.swap(0, Relaxed).clamp(0, LONGEST_PAUSE_NS)).unwrap_or(0)
     }
 
-    /// Sets the price for `debt`.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive and bounded by MIN_RATE")]
-    fn set_debt(&self, debt: f64) {
-        if debt <= 0.0 {
-            self.ns_per_kib.store(0, Relaxed);
-            self.owed_ns.store(0, Relaxed);
-            return;
+    /// Sets the price for a rate in bytes a second; none is no price.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and rates are at least 1")]
+    fn set_rate(&self, rate: Option<f64>) {
+        match rate {
+            Some(rate) => self.ns_per_kib.store((1024.0 * 1e9 / rate) as u64, Relaxed),
+            None => {
+                self.ns_per_kib.store(0, Relaxed);
+                self.owed_ns.store(0, Relaxed);
+            }
         }
-        let rate = (FREE_RATE * (1.0 - debt).powi(3)).max(MIN_RATE);
-        self.ns_per_kib.store((1024.0 * 1e9 / rate) as u64, Relaxed);
     }
 }
 
 impl Core {
-    /// Lets a writer of `bytes` pay for the debt of background work. Called before it takes any lock.
+    /// Lets a writer of `bytes` pay for the debt of a keyspace. Called before it takes any lock.
     #[inline]
-    pub(crate) fn pay(&self, bytes: u64) {
-        let ns = self.pace.pause_ns(bytes);
+    pub(crate) fn pay(&self, keyspace: &KeyspaceCore, bytes: u64) {
+        let ns = keyspace.pace.pause_ns(bytes);
         if ns > 0 {
-            self.pause(ns);
+            self.pause(keyspace, ns);
         }
     }
 
     #[cold]
-    fn pause(&self, ns: u64) {
+    fn pause(&self, keyspace: &KeyspaceCore, ns: u64) {
         let Some(workers) = self.workers.get() else { return };
         let began = self.clock.mono_ns();
         workers.sleep(Duration::from_nanos(ns));
         let slept = self.clock.mono_ns().saturating_sub(began);
         self.counters.pace_ns.add(slept);
+        keyspace.waits.pace_ns.add(slept);
         // What the kernel slept too long is credited.
         let credit = i64::try_from(slept.saturating_sub(ns)).unwrap_or(0).min(LONGEST_PAUSE_NS);
-        self.pace.owed_ns.fetch_sub(credit, Relaxed);
+        keyspace.pace.owed_ns.fetch_sub(credit, Relaxed);
     }
 
-    /// Looks at the debt and sets the price of writing. Called after every step of background work and every rotation.
+    /// Looks at the debts and sets the prices of writing. Called after every step of background work and every rotation.
     pub(crate) fn retune(&self) {
-        self.pace.set_debt(self.debt());
+        let keyspaces = self.keyspaces.load();
+        let (memory, used) = self.memory_debt();
+        let part = self.options.write_memory_bytes / KEPT_SHARE / to_u64(keyspaces.len()).max(1);
+        let compactions = self.compaction.lock();
+        for keyspace in keyspaces.values() {
+            let view = keyspace.view.load();
+            let runs = keyspace.counted_runs(&view);
+            let debt = keyspace.run_debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
+            let shares_memory = keyspaces.len() == 1 || view.memory_bytes() > part;
+            let debt = if shares_memory { debt.max(memory) } else { debt };
+            let by_debt = keyspace.options.write_control.rate(debt);
+            let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
+                let relief_s = self.relief_s(compactions.relief_bytes(keyspace.id)?)?;
+                let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs);
+                let room = runs_left.saturating_mul(keyspace.options.memtable_bytes);
+                let room = room.min(self.options.write_memory_bytes.saturating_sub(used));
+                contract::rate_for(room, relief_s, stall.as_secs_f64())
+            });
+            keyspace.pace.set_rate([by_debt, by_contract].into_iter().flatten().reduce(f64::min));
+            self.warn(keyspace, debt, runs);
+        }
     }
 
-    /// The debt of background work, from 0 (it keeps up) to 1 (writers stop): the worst of all keyspaces' runs and of the
-    /// memory for memtables. What a running flush or merge has done already counts as paid, so the debt moves smoothly.
-    #[expect(clippy::cast_precision_loss, reason = "counts of runs, and ratios of sizes")]
-    fn debt(&self) -> f64 {
-        let mut debt = 0.0f64;
-        let mut memory = -(self.flushed_so_far.load(Relaxed) as f64);
-        let merged = self.runs_merged_so_far();
-        for keyspace in self.keyspaces.load().values() {
-            let view = keyspace.view.load();
-            let slots = std::iter::once(&view.memtable).chain(&view.immutables);
-            memory += slots.map(|slot| slot.table.bytes() as f64).sum::<f64>();
-            let runs = to_u64(view.tree.runs.len() + view.immutables.len()) as f64;
-            let merged = merged.iter().filter(|(id, _)| *id == keyspace.id).map(|(_, runs)| runs).sum::<f64>();
-            let (slow, stop) = (keyspace.slow_runs.load(Relaxed) as f64, keyspace.stop_runs.load(Relaxed) as f64);
-            debt = debt.max((runs - merged - slow) / (stop - slow).max(1.0));
+    /// Tells once when the limit comes near, and again only after it was far away. Told later, when no lock is held.
+    fn warn(&self, keyspace: &KeyspaceCore, debt: f64, runs: u64) {
+        let limit = keyspace.stop_runs.load(Relaxed);
+        if debt >= WARN_DEBT || runs >= limit {
+            if !keyspace.warned.swap(true, Relaxed) {
+                keyspace.untold.lock().push(Event::StallAhead { keyspace: keyspace.id, debt, runs, limit });
+                self.is_untold.store(true, Relaxed);
+            }
+        } else if debt < CALM_DEBT {
+            keyspace.warned.store(false, Relaxed);
         }
-        // Writers stop when the budget is used up; below four fifths of it they need not care.
-        let budget = self.options.write_memory_bytes as f64;
-        debt.max((memory - 0.8 * budget) / (0.2 * budget)).min(1.0)
+    }
+
+    /// The debt of the memory for memtables, from 0 (below four fifths of it) to 1 (writers stop), and the bytes in use. What a running
+    /// flush has written already counts as free.
+    fn memory_debt(&self) -> (f64, u64) {
+        let keyspaces = self.keyspaces.load();
+        let held: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memory_bytes()).sum();
+        let used = held.saturating_sub(self.flushed_so_far.load(Relaxed));
+        let budget = to_f64(self.options.write_memory_bytes);
+        (((to_f64(used) - 0.8 * budget) / (0.2 * budget)).clamp(0.0, 1.0), used)
+    }
+
+    /// How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
+    fn relief_s(&self, bytes: u64) -> Option<f64> {
+        Some(to_f64(bytes) * self.work(0, 0).merge_ns_per_byte()? / 1e9)
+    }
+
+    /// What was measured, and what is owed.
+    fn work(&self, flush_debt_bytes: u64, merge_debt_bytes: u64) -> Work {
+        Work {
+            flushed_user_bytes: self.counters.flushed_user_bytes.get(),
+            flush_bytes: self.counters.flush_bytes.get(),
+            flush_ns: self.counters.flush_ns.get(),
+            merge_bytes: self.counters.compaction_bytes_stepped.get(),
+            merge_ns: self.counters.compaction_ns.get(),
+            lanes: self.options.compaction_threads,
+            budget_bytes_per_s: self.limiter.rate_bytes_per_s(),
+            flush_debt_bytes,
+            merge_debt_bytes,
+        }
+    }
+
+    /// What background work sustains and owes now: what waits to be flushed, and what merges under way have still to read.
+    pub(crate) fn work_now(&self) -> Work {
+        let immutable = |keyspace: &KeyspaceCore| keyspace.view.load().immutable_bytes();
+        let waiting: u64 = self.keyspaces.load().values().map(|keyspace| immutable(keyspace)).sum();
+        let merging = self.compaction.lock().left_bytes(None);
+        self.work(waiting.saturating_sub(self.flushed_so_far.load(Relaxed)), merging)
+    }
+
+    /// The same for the bytes of one keyspace.
+    pub(crate) fn owed_by(&self, keyspace: &KeyspaceCore) -> Work {
+        let merging = self.compaction.lock().left_bytes(Some(keyspace.id));
+        self.work(keyspace.view.load().immutable_bytes(), merging)
+    }
+
+    /// How much of the memory for full memtables a keyspace may take. The last part is kept for those that hold little of it.
+    pub(crate) fn immutable_limit(&self, keyspace: &KeyspaceCore) -> u64 {
+        let limit = self.options.write_memory_bytes / 2;
+        let keyspaces = to_u64(self.keyspaces.load().len()).max(1);
+        let kept = limit / KEPT_SHARE;
+        let is_light = keyspace.view.load().immutable_bytes() <= kept / keyspaces;
+        if keyspaces == 1 || is_light { limit } else { limit - kept }
+    }
+}
+
+impl super::work::Compactions {
+    /// Of the runs of L0 of a keyspace those that are merged already, in fractions: the debt sinks while a merge runs, not only at its end.
+    fn runs_merged_so_far(&self, keyspace: KeyspaceId) -> f64 {
+        self.of(keyspace).map(|running| running.runs_merged_so_far()).sum()
+    }
+
+    /// Bytes that the merge has still to read that ends next of those that leave the keyspace fewer runs.
+    fn relief_bytes(&self, keyspace: KeyspaceId) -> Option<u64> {
+        self.of(keyspace).filter_map(|running| running.relief_bytes()).min()
     }
 }

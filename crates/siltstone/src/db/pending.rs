@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::core::{Core, KeyspaceCore};
+use super::schedule::MergeState;
 use crate::compaction::appraisal::{Appraisal, Verdict};
 use crate::compaction::decision::{Decision, predict_ns};
 use crate::compaction::view::{LsmView, Sizes};
@@ -28,6 +29,10 @@ pub struct Pending {
     pub rules: Vec<PendingRule>,
     /// The compactions at work.
     pub running: Vec<Decision>,
+    /// The store's merge scheduler, as options spell it.
+    pub scheduler: String,
+    /// How far these compactions are, and why each steps or waits.
+    pub merges: Vec<MergeState>,
 }
 
 /// A rule on a level.
@@ -45,12 +50,15 @@ impl Core {
     pub(crate) fn pending(&self, keyspace: &KeyspaceCore) -> Result<Pending> {
         let jobs = self.compaction.lock().jobs_of(keyspace.id);
         let version = Arc::clone(&keyspace.view.load().tree.version);
+        let now_ms = self.now_ms();
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let view = LsmView::new(&version, Sizes::from(&keyspace.options))
             .with_running(&jobs.plans)
+            .with_busy(jobs.made)
             .with_cursors(&jobs.cursors)
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let (name, planned, appraisals) =
             keyspace.ask(|policy| (policy.name().to_owned(), planner::next(policy, &view), policy.explain(&view)))?;
         let (next, refused) = match planned {
@@ -64,7 +72,10 @@ impl Core {
             };
             PendingRule { appraisal, waits_for }
         };
+        let merges = self.merge_states().into_iter().filter(|merge| merge.keyspace == keyspace.id).collect();
         Ok(Pending {
+            scheduler: self.merges.lock().scheduler().to_string(),
+            merges,
             strategy: name,
             next,
             refused,

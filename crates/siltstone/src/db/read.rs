@@ -11,7 +11,7 @@ use crate::cache::TableHandle;
 use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx};
 use crate::iter::Cursor;
-use crate::iter::file::{RunFiles, RunTables, restamp};
+use crate::iter::file::{LiveFile, RunFiles, RunTables, restamp};
 use crate::iter::run::RunCursor;
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
@@ -28,6 +28,18 @@ pub(crate) struct View {
     /// Newest first.
     pub(crate) immutables: Vec<Arc<MemSlot>>,
     pub(crate) tree: Arc<Tree>,
+}
+
+impl View {
+    /// Bytes of the memtables that wait for their flush.
+    pub(crate) fn immutable_bytes(&self) -> u64 {
+        self.immutables.iter().map(|slot| slot.table.bytes()).sum()
+    }
+
+    /// Bytes of all memtables.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.immutable_bytes() + self.memtable.table.bytes()
+    }
 }
 
 /// A memtable and what ties it to the log.
@@ -101,8 +113,11 @@ impl Tree {
             before.version.runs().map(|(level, run)| (level, run.order)).zip(&before.runs).collect();
         let runs = version.runs().map(|(level, run)| match old.get(&(level, run.order)) {
             Some(old) if old.holds(&run.files) => Arc::clone(old),
-            Some(old) => Arc::new(RunFiles::new(old.handles_for(&run.files, &mut handle))),
-            None => Arc::new(RunFiles::new(run.files.iter().map(&mut handle).collect())),
+            Some(old) => Arc::new(old.next(&run.files, &mut handle)),
+            None => {
+                let live = run.files.iter().map(|meta| LiveFile { meta: Arc::clone(meta), table: handle(meta) });
+                Arc::new(RunFiles::new(live.collect()))
+            }
         });
         let runs = runs.collect();
         Tree { version, runs }
@@ -113,13 +128,17 @@ impl Tree {
         Tree { version: Arc::new(Version::empty()), runs: Vec::new() }
     }
 
+    pub(crate) fn files(&self) -> impl Iterator<Item = &LiveFile> {
+        self.runs.iter().flat_map(|run| &run.files)
+    }
+
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.runs.iter().flat_map(|run| &run.handles)
+        self.files().map(|file| &file.table)
     }
 
     /// What reads have done to each file.
     pub(crate) fn reads(&self) -> BTreeMap<SstId, ReadCounters> {
-        self.handles().map(|handle| (handle.meta().id, handle.reads())).collect()
+        self.handles().map(|handle| (handle.id(), handle.reads())).collect()
     }
 
     /// The newest version of `key` that a read at `seq` may see.
@@ -127,23 +146,23 @@ impl Tree {
         let head = key::head(key);
         // First pass: find the one file of each run that could hold the key and ask for its filter's line, so that the
         // misses of all runs overlap. A file that cannot be opened is told about by the second pass, if it comes to it.
-        let mut candidates: [Option<&TableHandle>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
+        let mut candidates: [Option<&LiveFile>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
         for (run, candidate) in self.runs.iter().zip(&mut candidates) {
-            if let Some(handle) = run.file_for(key, head) {
-                if let Ok(table) = handle.table() {
+            if let Some(file) = run.file_for(key, head) {
+                if let Ok(table) = file.table.table() {
                     table.prefetch_filter(hash);
                 }
-                *candidate = Some(handle);
+                *candidate = Some(file);
             }
         }
-        for handle in candidates.iter().take(self.runs.len()).flatten() {
-            if let Some(found) = probe(handle, key, hash, seq, probes)? {
+        for file in candidates.iter().take(self.runs.len()).flatten() {
+            if let Some(found) = probe(file, key, hash, seq, probes)? {
                 return Ok(Some(found));
             }
         }
         for run in self.runs.iter().skip(PREFETCHED_RUNS) {
-            if let Some(handle) = run.file_for(key, head)
-                && let Some(found) = probe(handle, key, hash, seq, probes)?
+            if let Some(file) = run.file_for(key, head)
+                && let Some(found) = probe(file, key, hash, seq, probes)?
             {
                 return Ok(Some(found));
             }
@@ -157,7 +176,7 @@ impl Tree {
     fn charge(&self, key: &[u8], considered: u64) -> bool {
         let head = key::head(key);
         let first = self.runs.iter().find_map(|run| run.file_for(key, head)).filter(|_| considered > 1);
-        first.is_some_and(|first| first.count_empty_read().is_multiple_of(READS_PER_LOOK))
+        first.is_some_and(|first| first.table.count_empty_read().is_multiple_of(READS_PER_LOOK))
     }
 }
 
@@ -171,14 +190,8 @@ struct Probes {
     counted_ms: Option<u64>,
 }
 
-fn probe(
-    handle: &TableHandle,
-    key: &[u8],
-    hash: u64,
-    seq: SeqNo,
-    probes: &mut Probes,
-) -> Result<Option<(Trailer, Bytes)>> {
-    let meta = handle.meta();
+fn probe(file: &LiveFile, key: &[u8], hash: u64, seq: SeqNo, probes: &mut Probes) -> Result<Option<(Trailer, Bytes)>> {
+    let LiveFile { meta, table: handle } = file;
     if meta.min_seq > seq {
         return Ok(None);
     }

@@ -59,6 +59,14 @@ impl Rare {
     }
 }
 
+/// How long writers of a keyspace have waited.
+#[derive(Default)]
+pub(crate) struct WriteWaits {
+    pub(crate) stalls: Rare,
+    pub(crate) stall_ns: Rare,
+    pub(crate) pace_ns: Rare,
+}
+
 /// What point lookups of a keyspace count. The store's figures are the sums.
 #[derive(Default)]
 pub(crate) struct ReadStats {
@@ -121,6 +129,22 @@ macro_rules! counters {
             pub files: u64,
             /// Bytes of these files.
             pub disk_bytes: u64,
+            /// The merge scheduler, as options spell it.
+            pub scheduler: String,
+            /// Merges that have begun and not ended; those that the scheduler lets wait included.
+            pub merges: u64,
+            /// Of these, those that wait.
+            pub merges_waiting: u64,
+            /// Bytes that background work owes now: full memtables that wait for their flush, and what merges under way have still to
+            /// read. For all that the strategy will want because of what is there, see
+            /// [`switch_progress`](crate::Keyspace::switch_progress).
+            pub debt_bytes: u64,
+            /// How long that takes if nothing more is written, in seconds, by the speed of flushes and merges since the store was opened; none
+            /// before the first.
+            pub debt_seconds: Option<f64>,
+            /// Bytes of keys and values a second that flushes and merges can take for ever, by what they took since the store was opened; none
+            /// before the first flush. It follows the load: wait until merges have reached the deepest level.
+            pub sustainable_write_bytes_per_s: Option<f64>,
             /// The keyspaces, by name.
             pub keyspaces: Vec<KeyspaceStats>,
         }
@@ -176,6 +200,14 @@ counters! {
     flush_ns: Rare,
     /// Time spent in merge steps.
     compaction_ns: Rare,
+    /// Bytes of memtables that were flushed, keys and values.
+    flushed_user_bytes: Rare,
+    /// Bytes of input that merges have stepped through, those of jobs that came to nothing included.
+    compaction_bytes_stepped: Rare,
+    /// Merge steps.
+    merge_steps: Rare,
+    /// Time spent on deciding which merge steps.
+    schedule_ns: Rare,
     /// Times a writer met a limit and waited.
     stalls: Rare,
     /// How long writers waited at limits.
@@ -212,6 +244,8 @@ pub struct KeyspaceStats {
     pub files: u64,
     /// Bytes of the files.
     pub disk_bytes: u64,
+    /// Bytes of dead keys, about, among them: merges have released files in part.
+    pub dead_bytes: u64,
     /// Bytes of keys and values in the files, all versions.
     pub raw_bytes: u64,
     /// Records in the files, all versions and tombstones.
@@ -222,6 +256,22 @@ pub struct KeyspaceStats {
     pub memtable_bytes: u64,
     /// Memtables that wait for their flush.
     pub immutables: u64,
+    /// How writes wait for merges, as options spell it.
+    pub write_control: String,
+    /// Runs at which writers are slowed down, where the write control does that.
+    pub slow_runs: u64,
+    /// Runs at which they stop: in all levels together, or of L0 if the constraint is local.
+    pub stop_runs: u64,
+    /// Times a writer met a limit and waited.
+    pub stalls: u64,
+    /// How long writers waited at limits.
+    pub stall_ns: u64,
+    /// How long writers were slowed down before they met a limit.
+    pub pace_ns: u64,
+    /// Bytes that background work owes now: see [`Stats::debt_bytes`].
+    pub debt_bytes: u64,
+    /// How long that takes if it has all lanes, in seconds; none if it was never measured.
+    pub debt_seconds: Option<f64>,
     /// Point lookups.
     pub gets: u64,
     /// Point lookups that found a value.
@@ -256,7 +306,8 @@ pub struct KeyspaceStats {
     pub space_amplification_percent: f64,
     /// How long the oldest tombstone in a file has been there, in milliseconds; 0 without tombstones.
     pub oldest_tombstone_age_ms: u64,
-    /// The most bytes that unfinished merges had written at once: the room that they needed beside their inputs.
+    /// The most bytes that unfinished merges took at once beside what is alive: output that is not in the tree yet, and what of files
+    /// released in part is dead.
     pub temporary_bytes_peak: u64,
     /// What jobs did since the store was opened, by reason.
     pub reasons: Vec<ReasonStats>,
@@ -278,8 +329,10 @@ pub struct LevelStats {
     pub runs: u64,
     /// Files.
     pub files: u64,
-    /// Bytes.
+    /// Bytes, those of dead keys not counted.
     pub bytes: u64,
+    /// Bytes of dead keys, about, in files that a merge has released in part.
+    pub dead_bytes: u64,
     /// Records.
     pub entries: u64,
     /// Tombstones among them.
@@ -304,6 +357,7 @@ impl LevelStats {
         for file in level.files() {
             stats.files += 1;
             stats.bytes += file.bytes;
+            stats.dead_bytes += file.dead_bytes();
             stats.entries += file.entries;
             stats.tombstones += file.tombstones;
         }
@@ -320,6 +374,12 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats
         strategy: keyspace.steering.load().policy.name().to_owned(),
         memtable_bytes: slots.map(|slot| slot.table.bytes()).sum(),
         immutables: to_u64(view.immutables.len()),
+        write_control: keyspace.options.write_control.to_string(),
+        slow_runs: keyspace.slow_runs.load(Relaxed),
+        stop_runs: keyspace.stop_runs.load(Relaxed),
+        stalls: keyspace.waits.stalls.get(),
+        stall_ns: keyspace.waits.stall_ns.get(),
+        pace_ns: keyspace.waits.pace_ns.get(),
         ..KeyspaceStats::default()
     };
     for level in &view.tree.version.levels {
@@ -328,13 +388,15 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats
         stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
-        stats.disk_bytes += of_level.bytes;
+        stats.disk_bytes += of_level.bytes + of_level.dead_bytes;
+        stats.dead_bytes += of_level.dead_bytes;
         stats.entries += of_level.entries;
         stats.tombstones += of_level.tombstones;
         stats.levels.push(of_level);
     }
     if let Some((_, oldest)) = view.tree.version.runs().last() {
-        stats.space_amplification_percent = 100.0 * ratio(stats.disk_bytes - oldest.bytes(), oldest.bytes());
+        stats.space_amplification_percent =
+            100.0 * ratio(stats.disk_bytes.saturating_sub(oldest.bytes()), oldest.bytes());
     }
     stats.add_reads(&keyspace.reads);
     {

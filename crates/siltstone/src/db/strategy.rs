@@ -25,7 +25,6 @@ use crate::event::Event;
 use crate::forecast::{Circumstances, Forecast, forecast};
 use crate::num::{to_f64, to_usize};
 use crate::options::KeyspaceOptions;
-use crate::schedule::constraint::run_limits;
 use crate::version::{ManifestEdit, Version};
 
 /// What decides a keyspace's compactions now. Replaced as a whole, so that nobody sees half a switch.
@@ -141,7 +140,7 @@ impl KeyspaceCore {
     pub(crate) fn set_limits(&self, version: &Version) {
         let view = LsmView::new(version, Sizes::from(&self.options));
         let asked =
-            |policy: &dyn CompactionPolicy| (run_limits(policy, &view, self.options.max_runs), policy.counts_reads());
+            |policy: &dyn CompactionPolicy| (self.options.constraint().limits(policy, &view), policy.counts_reads());
         // If not even the default can be asked, they stay as they are.
         if let Ok((limits, counts_reads)) = self.ask(asked) {
             self.counts_reads.store(counts_reads, Ordering::Relaxed);
@@ -191,6 +190,13 @@ fn words(panic: &(dyn Any + Send)) -> String {
 }
 
 impl Core {
+    /// The same where there mostly is nothing to tell.
+    pub(crate) fn tell_if_untold(&self) {
+        if self.is_untold.load(Ordering::Relaxed) && self.is_untold.swap(false, Ordering::Relaxed) {
+            self.tell_untold();
+        }
+    }
+
     /// Tells what happened while a lock was held.
     pub(crate) fn tell_untold(&self) {
         for keyspace in self.keyspaces.load().values() {
@@ -297,11 +303,13 @@ impl Core {
         let live = version.files().map(|(_, _, file)| file.id).collect::<std::collections::BTreeSet<_>>();
         // A job can have ended, or begun, between the two looks.
         running.retain(|plan| with_running && plan.files().all(|file| live.contains(&file.id)));
+        let now_ms = self.now_ms();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(&running)
             .with_cursors(&cursors)
             .with_oldest_snapshot(self.snapshots.lock().keys().next().copied())
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let keyspaces = self.keyspaces.load();
         let is_empty = |other: &KeyspaceCore| other.view.load().tree.version.run_count() == 0;
         let alone = keyspaces.values().all(|other| other.id == keyspace.id || is_empty(other));
@@ -321,7 +329,7 @@ impl Core {
             return None;
         }
         let merging = to_f64(forecast.lane_bytes) * to_f64(ns) / to_f64(bytes) / 1e9;
-        let rate = self.options.rate_limit_bytes_per_s;
+        let rate = self.limiter.rate_bytes_per_s();
         let limited = if rate == 0 { 0.0 } else { to_f64(forecast.read_bytes) / to_f64(rate) };
         Duration::try_from_secs_f64(merging.max(limited)).ok()
     }

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
@@ -22,17 +23,19 @@ use super::read::MemSlot;
 use super::strategy::Steering;
 use crate::compaction::decision::{Decision, Ending};
 use crate::compaction::filters::{MAX_BITS, NewFiles};
-use crate::compaction::plan::{Place, Plan, PlanInput};
+use crate::compaction::plan::{Action, Place, Plan, PlanInput};
 use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
-use crate::io::{IoClass, IoCtx, IoMeter, JobId};
+use crate::io::{IoCtx, IoMeter, JobId, WorkClass};
 use crate::jobs::JobCx;
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
 use crate::key::SeqNo;
-use crate::num::to_u64;
+use crate::num::{to_f64, to_u64};
+use crate::schedule::MergeProgress;
+use crate::schedule::keyspaces::Turns;
 use crate::sst::TableOptions;
 use crate::version::{KeyspaceId, LevelId, SstId, Version};
 
@@ -40,6 +43,10 @@ mod flush;
 mod log;
 mod merges;
 mod requests;
+mod set;
+
+pub use set::MergeLimit;
+pub(crate) use set::MergeSet;
 
 /// Records that a step of a job consumes, in bytes: about half a millisecond of work; less where memtables are small, so that
 /// jobs interleave in a simulation as they do in life.
@@ -72,8 +79,8 @@ pub(crate) struct Compactions {
     manual: Vec<Arc<Manual>>,
     /// Views from which a policy made an illegal plan: it is not asked again before they change.
     refused: BTreeMap<KeyspaceId, Seen>,
-    /// The keyspace that was served last: the next pick begins behind it.
-    last_served: KeyspaceId,
+    /// Who was asked when, which decides who is asked next.
+    turns: Turns,
     /// How far estimates of what merges write are trusted, in percent beyond [`FIRST_TRUST_PERCENT`].
     distrust_percent: u64,
 }
@@ -98,11 +105,25 @@ impl PartialEq for Seen {
 }
 
 impl Compactions {
+    /// What runs in a keyspace.
+    pub(super) fn of(&self, keyspace: KeyspaceId) -> impl Iterator<Item = &Arc<Running>> {
+        self.running.iter().filter(move |running| running.keyspace == keyspace)
+    }
+
+    /// Bytes of input that merges have still to read, of one keyspace or of all.
+    pub(super) fn left_bytes(&self, keyspace: Option<KeyspaceId>) -> u64 {
+        let counts = |running: &&Arc<Running>| {
+            running.plan.action == Action::Merge && keyspace.is_none_or(|keyspace| running.keyspace == keyspace)
+        };
+        self.running.iter().filter(counts).map(|running| running.left_bytes()).sum()
+    }
+
     /// What runs in a keyspace, with its records, and the round-robin cursors.
     pub(super) fn jobs_of(&self, keyspace: KeyspaceId) -> Jobs {
         let running = || self.running.iter().filter(|running| running.keyspace == keyspace);
         Jobs {
-            plans: running().map(|running| Arc::clone(&running.plan)).collect(),
+            plans: running().map(|running| running.rest.load_full()).collect(),
+            made: running().flat_map(|running| running.made.lock().clone()).collect(),
             decisions: running().map(|running| Arc::clone(&running.decision)).collect(),
             cursors: self.cursors.get(&keyspace).cloned().unwrap_or_default(),
         }
@@ -112,6 +133,8 @@ impl Compactions {
 /// What runs in a keyspace.
 pub(super) struct Jobs {
     pub(super) plans: Vec<Arc<Plan>>,
+    /// What they have put into the tree already.
+    pub(super) made: Vec<SstId>,
     /// Their records, in the same order.
     pub(super) decisions: Vec<Arc<Decision>>,
     /// The round-robin cursors.
@@ -119,18 +142,28 @@ pub(super) struct Jobs {
 }
 
 /// A compaction that has been chosen and has not taken effect yet.
-struct Running {
+pub(super) struct Running {
     keyspace: KeyspaceId,
+    /// As it was chosen.
     plan: Arc<Plan>,
+    /// What is left of it: with progressive release its inputs become fewer while it runs. Changed under the lock of [`Compactions`], so
+    /// that a planner never sees a tree without the plans that go with it.
+    rest: ArcSwap<Plan>,
+    /// Output files that are in the tree already: nobody takes them before the job has ended. A leaf in the order of locks.
+    made: Mutex<Vec<SstId>>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
     decision: Arc<Decision>,
     /// When picking began, by the monotonic clock.
     began_ns: u64,
-    /// Runs that will be gone from L0 when it ends.
-    runs_of_l0: u64,
-    /// Thousandths of its input that are merged.
+    /// Runs that will be gone from L0 when it ends, and are not yet.
+    runs_of_l0: AtomicU64,
+    /// Bytes of its input that are merged.
     progress: AtomicU64,
+    /// What the scheduler knows of it.
+    facts: MergeProgress,
+    /// The wall time from which it goes before all else, in milliseconds since 1970: a date of `delete_by` depends on it.
+    urgent_ms: Option<u64>,
     manual: Option<Arc<Manual>>,
 }
 
@@ -143,13 +176,7 @@ pub(crate) struct Manual {
     result: Mutex<Option<Error>>,
 }
 
-/// The merge that a compaction lane is in the middle of.
-#[derive(Default)]
-pub(crate) struct LaneState {
-    active: Option<ActiveMerge>,
-    retry: Retry,
-}
-
+/// A merge under way: what a lane takes from the [`MergeSet`], steps, and puts back.
 struct ActiveMerge {
     keyspace: Arc<KeyspaceCore>,
     running: Arc<Running>,
@@ -160,6 +187,14 @@ struct ActiveMerge {
     meter: Arc<IoMeter>,
     /// Bytes of its output that the keyspace's metrics know of.
     written: u64,
+    /// Bytes of its output that are part of the tree.
+    installed: u64,
+    /// Records in them.
+    installed_entries: u64,
+    /// Their files.
+    installed_files: u64,
+    /// Bytes that are dead, about, in files of which it has released a part.
+    dead: u64,
 }
 
 impl ActiveMerge {
@@ -172,9 +207,20 @@ impl ActiveMerge {
         }
     }
 
+    /// Nobody wants it to go on: its next step ends it.
+    fn is_unwanted(&self) -> bool {
+        self.keyspace.dropped.load(Ordering::Acquire)
+            || self.running.manual.as_ref().is_some_and(|manual| (manual.cancelled)())
+    }
+
+    /// What it takes for a time, as far as the metrics know: output that is not in the tree, and what of its inputs is dead but not gone.
+    fn temporary(&self) -> u64 {
+        self.written.saturating_sub(self.installed) + self.dead
+    }
+
     /// It has ended: its output is part of the tree, or gone.
     fn give_back(&self) {
-        self.keyspace.metrics.lock().temporary_bytes -= self.written;
+        self.keyspace.metrics.lock().temporary_bytes -= self.temporary();
     }
 }
 
@@ -231,16 +277,23 @@ impl Core {
         ctx: IoCtx,
         meter: &'a Arc<IoMeter>,
     ) -> JobCx<'a> {
-        JobCx { fs: &*self.fs, dir: &self.dir, clock: &*self.clock, new_id, direct, ctx, meter }
+        JobCx {
+            fs: &*self.fs,
+            dir: &self.dir,
+            clock: &*self.clock,
+            new_id,
+            direct,
+            force_every_bytes: self.options.force_every_bytes,
+            ctx,
+            meter,
+        }
     }
 
-    /// Takes bandwidth for what a step has moved, and waits if there is none left.
-    fn take_bandwidth(&self, bytes: u64, class: IoClass) {
-        let wait = self.limiter.take(bytes, class);
-        if !wait.is_zero()
-            && let Some(workers) = self.workers.get()
-        {
-            workers.sleep(wait);
+    /// Takes bandwidth for what a step of a merge has moved; says from when on it may go on, by the monotonic clock.
+    fn take_bandwidth(&self, bytes: u64, class: WorkClass) -> u64 {
+        match self.limiter.take(bytes, class) {
+            Duration::ZERO => 0,
+            wait => self.clock.mono_ns().saturating_add(u64::try_from(wait.as_nanos()).unwrap_or(u64::MAX)),
         }
     }
 
@@ -259,13 +312,12 @@ impl Core {
         if let Some(active) = self.flush.lock().active.take() {
             self.discard(active.job.ids());
         }
-        for lane in &self.merges {
-            if let Some(active) = lane.lock().active.take() {
-                self.discard(active.job.ids());
-                self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
-                self.unregister(&active.running);
-                active.give_back();
-            }
+        let merges = self.merges.lock().take_all();
+        for active in merges {
+            self.discard(active.job.ids());
+            self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
+            self.unregister(&active.running);
+            active.give_back();
         }
     }
 
@@ -281,6 +333,10 @@ impl Core {
 /// What is to be done next in a keyspace.
 struct Next {
     plan: Plan,
+    /// What the scheduler may know of it; the job's number comes later.
+    facts: MergeProgress,
+    /// From when on a date depends on it.
+    urgent_ms: Option<u64>,
     /// Bytes that it may take for a time; 0 without a budget.
     reserved: u64,
     manual: Option<Arc<Manual>>,
@@ -293,31 +349,51 @@ enum Chosen {
 }
 
 impl Running {
-    fn new(
-        keyspace: KeyspaceId,
-        plan: Plan,
-        decision: Arc<Decision>,
-        began_ns: u64,
-        manual: Option<Arc<Manual>>,
-    ) -> Running {
-        let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
-        let runs_of_l0 = if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 };
+    fn new(keyspace: KeyspaceId, next: Next, decision: Arc<Decision>, began_ns: u64) -> Running {
+        let Next { plan, facts, reserved, urgent_ms, manual } = next;
+        let runs_of_l0 = AtomicU64::new(runs_of_l0(&plan));
+        let plan = Arc::new(plan);
         Running {
             keyspace,
-            plan: Arc::new(plan),
+            facts: MergeProgress { job: decision.job, ..facts },
+            urgent_ms,
+            rest: ArcSwap::new(Arc::clone(&plan)),
+            made: Mutex::default(),
+            plan,
             decision,
             began_ns,
-            reserved: 0,
-            runs_of_l0: to_u64(runs_of_l0),
+            reserved,
+            runs_of_l0,
             progress: AtomicU64::new(0),
             manual,
         }
     }
 
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "from 0 to 1000")]
-    fn set_progress(&self, share: f64) {
-        self.progress.store((share * 1e3) as u64, Ordering::Relaxed);
+    fn left_bytes(&self) -> u64 {
+        self.facts.input_bytes - self.done_bytes()
     }
+
+    /// Of the runs that it takes out of L0, and that are there still, those that are merged, in fractions.
+    pub(super) fn runs_merged_so_far(&self) -> f64 {
+        to_f64(self.runs_of_l0.load(Ordering::Relaxed)) * to_f64(self.done_bytes())
+            / to_f64(self.facts.input_bytes.max(1))
+    }
+
+    /// Bytes that it has still to read, if it leaves the tree with fewer runs.
+    pub(super) fn relief_bytes(&self) -> Option<u64> {
+        (self.facts.fewer_runs > 0 && self.plan.action == Action::Merge).then(|| self.left_bytes())
+    }
+
+    /// Bytes of its input that are merged.
+    fn done_bytes(&self) -> u64 {
+        self.progress.load(Ordering::Relaxed).min(self.facts.input_bytes)
+    }
+}
+
+/// Runs that will be gone from L0 when `plan` is carried out.
+fn runs_of_l0(plan: &Plan) -> u64 {
+    let from_l0 = plan.inputs.iter().filter(|input| input.level == LevelId(0)).count();
+    to_u64(if plan.output.level == LevelId(0) { from_l0.saturating_sub(1) } else { from_l0 })
 }
 
 /// How a job ended that ended with `error`.

@@ -19,6 +19,7 @@ use crate::event::Event;
 use crate::key::{Kind, SeqNo, Trailer};
 use crate::memtable::{self, ArenaPool, MemtableWriter};
 use crate::num::to_u64;
+use crate::schedule::WriteControl;
 use crate::version::KeyspaceId;
 use crate::wal::{LogPos, LogWriter, SegmentId};
 
@@ -88,8 +89,16 @@ impl ActiveMemtable {
 /// Why a writer must wait.
 #[derive(Clone, Copy)]
 enum Stall {
-    Runs { runs: u64, limit: u64 },
-    Memory { bytes: u64, limit: u64 },
+    Runs {
+        runs: u64,
+        limit: u64,
+    },
+    Memory {
+        bytes: u64,
+        limit: u64,
+    },
+    /// The write control lets compaction go first.
+    Shape,
     Ingest,
 }
 
@@ -105,7 +114,7 @@ impl Core {
     ) -> Result<()> {
         check_sizes(key, value)?;
         let bytes = to_u64(key.len() + value.len());
-        self.pay(bytes);
+        self.pay(keyspace, bytes);
         let mut state = self.lock_for_writing(std::slice::from_ref(&keyspace.id))?;
         let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled } = &mut *state;
         let active = memtables.get_mut(&keyspace.id).ok_or_else(|| dropped(keyspace))?;
@@ -142,13 +151,26 @@ impl Core {
         if batch.is_empty() {
             return self.health.check_write();
         }
-        self.pay(batch.user_bytes());
         let mut ids: Vec<KeyspaceId> = Vec::new();
+        let mut bytes: Vec<u64> = Vec::new();
         for record in batch.records() {
-            if let Err(at) = ids.binary_search(&record.keyspace) {
-                ids.insert(at, record.keyspace);
+            let size = to_u64(record.key.len() + record.value.len());
+            match ids.binary_search(&record.keyspace) {
+                Ok(at) => bytes[at] += size,
+                Err(at) => {
+                    ids.insert(at, record.keyspace);
+                    bytes.insert(at, size);
+                }
             }
         }
+        let keyspaces = self.keyspaces.load();
+        for (id, bytes) in ids.iter().zip(bytes) {
+            // One that was dropped is told of below.
+            if let Some(keyspace) = keyspaces.get(id) {
+                self.pay(keyspace, bytes);
+            }
+        }
+        drop(keyspaces);
         let mut state = self.lock_for_writing(&ids)?;
         let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled } = &mut *state;
         if let Some(id) = ids.iter().find(|id| !memtables.contains_key(id)) {
@@ -240,6 +262,8 @@ impl Core {
                 self.keyspace(id).ok_or_else(|| Error::new(ErrorKind::NotFound, "the keyspace was dropped"))?;
             if waited.is_none() {
                 self.counters.stalls.add(1);
+                keyspace.waits.stalls.add(1);
+                self.tell_if_untold();
                 self.tell(&Event::Stall { keyspace: id, reason: stall.to_string() });
                 waited = Some((id, self.clock.mono_ns()));
             }
@@ -274,6 +298,9 @@ impl Core {
         if active.keyspace.ingesting.load(Ordering::Acquire) {
             return Err(Stall::Ingest);
         }
+        if active.keyspace.options.write_control == WriteControl::CompactionFirst && !self.has_shape(&active.keyspace) {
+            return Err(Stall::Shape);
+        }
         let full = active.slot.table.bytes() >= active.keyspace.options.memtable_bytes;
         let budget_used = state.active_bytes >= self.options.write_memory_bytes / 2;
         if !full && !budget_used && !state.log_rolled {
@@ -289,7 +316,7 @@ impl Core {
             // The memory belongs to all keyspaces: the largest memtable goes, whoever writes.
             let largest = state.memtables.iter().max_by_key(|(_, active)| active.slot.table.bytes());
             let largest = *largest.expect("the keyspace itself is there").0;
-            if let Some(stall) = self.stall_memory() {
+            if let Some(stall) = self.stall_memory(&active.keyspace) {
                 return Err(stall);
             }
             self.rotate(state, largest);
@@ -347,13 +374,21 @@ impl Core {
         if keyspace.ingesting.load(Ordering::Acquire) {
             return Some(Stall::Ingest);
         }
-        let view = keyspace.view.load();
-        let runs = to_u64(view.tree.runs.len() + view.immutables.len());
+        if keyspace.options.write_control == WriteControl::CompactionFirst && !self.has_shape(keyspace) {
+            return Some(Stall::Shape);
+        }
+        let runs = keyspace.counted_runs(&keyspace.view.load());
         let limit = keyspace.stop_runs.load(Ordering::Relaxed);
         if runs >= limit {
             return Some(Stall::Runs { runs, limit });
         }
-        self.stall_memory()
+        self.stall_memory(keyspace)
+    }
+
+    /// Whether nothing is to be flushed or merged in a keyspace.
+    fn has_shape(&self, keyspace: &KeyspaceCore) -> bool {
+        keyspace.settled_epoch.load(Ordering::Acquire) == self.work_epoch.load(Ordering::Acquire)
+            && keyspace.view.load().immutables.is_empty()
     }
 
     /// Why waiting is in vain: there are too many runs, and the policy's plans are refused.
@@ -371,9 +406,9 @@ impl Core {
     }
 
     /// Immutable memtables may take what the mutable ones leave of the budget.
-    fn stall_memory(&self) -> Option<Stall> {
+    fn stall_memory(&self, keyspace: &KeyspaceCore) -> Option<Stall> {
         let bytes = self.immutable_bytes.load(Ordering::Acquire);
-        let limit = self.options.write_memory_bytes / 2;
+        let limit = self.immutable_limit(keyspace);
         (bytes >= limit).then_some(Stall::Memory { bytes, limit })
     }
 }
@@ -391,6 +426,9 @@ fn drop_stall(core: &Core, waited: Option<(KeyspaceId, u64)>) {
     if let Some((keyspace, since)) = waited {
         let ns = core.clock.mono_ns().saturating_sub(since);
         core.counters.stall_ns.add(ns);
+        if let Some(keyspace) = core.keyspace(keyspace) {
+            keyspace.waits.stall_ns.add(ns);
+        }
         core.tell(&Event::StallEnd { keyspace, waited: std::time::Duration::from_nanos(ns) });
     }
 }
@@ -406,6 +444,7 @@ impl std::fmt::Display for Stall {
             Stall::Memory { bytes, limit } => {
                 write!(f, "{bytes} bytes of memtables wait for their flush, the limit is {limit}")
             }
+            Stall::Shape => write!(f, "write_control is compaction-first, and the tree has not its shape yet"),
             Stall::Ingest => write!(f, "files are being ingested"),
         }
     }

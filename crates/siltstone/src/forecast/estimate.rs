@@ -453,6 +453,7 @@ impl<'a> Files<'a> {
             created_ms: self.estimate.now_ms,
             oldest_tombstone_ms: self.oldest_tombstone_ms.filter(|_| file.tombstones >= 0.5),
             entered_level_ms: self.estimate.now_ms,
+            whole: None,
         }));
     }
 

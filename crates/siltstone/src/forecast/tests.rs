@@ -33,6 +33,7 @@ fn file(id: u64, keys: &BTreeSet<u64>, seqs: (u64, u64)) -> Arc<FileMeta> {
         created_ms: 1,
         oldest_tombstone_ms: None,
         entered_level_ms: 1,
+        whole: None,
     })
 }
 

@@ -30,7 +30,7 @@ pub use fs::{
     CreateOptions, DirEntry, FileLock, Fs, IoClass, IoCtx, JobId, LogFile, LogMemory, LogSegment, OpenOptions,
     ReadableFile, SlotFile, WritableFile,
 };
-pub use limiter::Limiter;
+pub use limiter::{Limiter, WorkClass};
 #[allow(unused_imports, reason = "memtables and the block cache take their memory here")]
 pub(crate) use map::HugePages;
 pub use meter::IoMeter;

@@ -2,6 +2,8 @@
 //!
 //! An ingested file is written before it is known when it takes effect. Its records carry sequence number 0, which no other
 //! record has, and take the one of their file's metadata. Everything above this module sees only the real number.
+//!
+//! A file may be a slice of its table: records outside of its metadata's bounds are dead, and nothing above this module sees them.
 
 use std::sync::Arc;
 
@@ -11,53 +13,67 @@ use crate::cache::TableHandle;
 use crate::error::Result;
 use crate::io::{IoCtx, IoMeter};
 use crate::key::{self, Entry, SeqNo, Trailer};
+use crate::planted::{self, Bug};
 use crate::sst::{Properties, TableCursor, TableScan};
 use crate::version::FileMeta;
 
+/// A file of a tree: what the tree says of it, and its table.
+pub(crate) struct LiveFile {
+    /// Of the table only the keys from `smallest` to `largest` exist.
+    pub(crate) meta: Arc<FileMeta>,
+    pub(crate) table: Arc<TableHandle>,
+}
+
 /// The files of one run, with the inline heads by which a key's file is found.
 pub(crate) struct RunFiles {
-    pub(crate) handles: Vec<Arc<TableHandle>>,
+    pub(crate) files: Vec<LiveFile>,
     /// The head of each file's largest key.
     fences: Vec<u128>,
 }
 
 impl RunFiles {
-    pub(crate) fn new(handles: Vec<Arc<TableHandle>>) -> RunFiles {
-        RunFiles { fences: handles.iter().map(|handle| key::head(&handle.meta().largest)).collect(), handles }
+    pub(crate) fn new(files: Vec<LiveFile>) -> RunFiles {
+        RunFiles { fences: files.iter().map(|file| key::head(&file.meta.largest)).collect(), files }
     }
 
-    /// Whether these are its files.
+    /// Whether these are its files, with the same bounds.
     pub(crate) fn holds(&self, files: &[Arc<FileMeta>]) -> bool {
-        self.handles.len() == files.len()
-            && self.handles.iter().zip(files).all(|(handle, file)| handle.meta().id == file.id)
+        let same = |(own, file): (&LiveFile, &Arc<FileMeta>)| {
+            Arc::ptr_eq(&own.meta, file)
+                || (own.meta.id == file.id && own.meta.smallest == file.smallest && own.meta.largest == file.largest)
+        };
+        self.files.len() == files.len() && self.files.iter().zip(files).all(same)
     }
 
-    /// Handles for `files`, which ascend by key: its own where it has them, those that `handle` gives otherwise. Costs a
+    /// The run of `files`, which ascend by key: with its own tables where it has them, those that `handle` gives otherwise. Costs a
     /// comparison of keys only where a file has gone.
-    pub(crate) fn handles_for(
+    pub(crate) fn next(
         &self,
         files: &[Arc<FileMeta>],
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
-    ) -> Vec<Arc<TableHandle>> {
-        let mut own = self.handles.iter().peekable();
+    ) -> RunFiles {
+        let mut own = self.files.iter().peekable();
         let mut find = |file: &Arc<FileMeta>| {
-            let stays = |own: &Arc<TableHandle>| own.meta().id == file.id;
-            while own.next_if(|own| !stays(own) && own.meta().smallest < file.smallest).is_some() {}
-            own.next_if(|own| stays(own)).cloned()
+            let stays = |own: &LiveFile| own.meta.id == file.id;
+            while own.next_if(|own| !stays(own) && own.meta.smallest < file.smallest).is_some() {}
+            own.next_if(|own| stays(own)).map(|own| Arc::clone(&own.table))
         };
-        files.iter().map(|file| find(file).unwrap_or_else(|| handle(file))).collect()
+        let live = files
+            .iter()
+            .map(|file| LiveFile { meta: Arc::clone(file), table: find(file).unwrap_or_else(|| handle(file)) });
+        RunFiles::new(live.collect())
     }
 
     /// The file whose key range holds `key`, if there is one. `head` is the key's.
     #[inline]
-    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&TableHandle> {
+    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&LiveFile> {
         let mut at = self.fences.partition_point(|fence| *fence < head);
         // Equal heads decide nothing: compare in full from the first of them.
-        while self.fences.get(at) == Some(&head) && self.handles[at].meta().largest[..] < *key {
+        while self.fences.get(at) == Some(&head) && self.files[at].meta.largest[..] < *key {
             at += 1;
         }
-        let handle = self.handles.get(at)?;
-        (handle.meta().smallest[..] <= *key).then_some(handle)
+        let file = self.files.get(at)?;
+        (file.meta.smallest[..] <= *key).then_some(file)
     }
 }
 
@@ -76,29 +92,77 @@ fn is_ingested(properties: &Properties, meta: &FileMeta) -> bool {
 pub(crate) struct FileCursor<C> {
     cursor: C,
     meta: Arc<FileMeta>,
+    /// Whether all records of the table count, as they are: neither ingested nor a slice.
+    plain: bool,
     /// Whether the file's records carry sequence number 0. Such a file holds each key once.
     ingested: bool,
 }
 
+/// Every version of a key comes at or after this.
+const NEWEST: Trailer = Trailer::seek(SeqNo::MAX);
+/// No version of a key comes after this.
+const OLDEST: Trailer = Trailer(0);
+
 impl<C: Cursor> FileCursor<C> {
+    fn new(cursor: C, properties: &Properties, meta: &Arc<FileMeta>) -> FileCursor<C> {
+        let ingested = is_ingested(properties, meta);
+        FileCursor { cursor, plain: !ingested && meta.whole.is_none(), ingested, meta: Arc::clone(meta) }
+    }
+
+    /// The cursor below, which knows nothing of slices.
+    pub(crate) fn inner(&self) -> &C {
+        &self.cursor
+    }
+
+    /// What the record at the position is to those above: nothing if it is outside of the slice.
+    fn shown<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
+        let before = *entry.key < self.meta.smallest[..] && !planted::active(Bug::DeadKeysRead);
+        if before || *entry.key > self.meta.largest[..] {
+            None
+        } else if self.ingested {
+            Some(Entry { trailer: restamp(entry.trailer, &self.meta), ..entry })
+        } else {
+            Some(entry)
+        }
+    }
+
     /// Moves an ingested file's cursor to the first record with a key at or after `key`; says whether that record comes before
     /// `(key, trailer)`.
     fn seek_ingested(&mut self, key: &[u8], trailer: Trailer) -> Result<bool> {
-        self.cursor.seek(key, Trailer::seek(SeqNo::MAX))?;
-        Ok(self.entry().is_some_and(|entry| key::compare(entry.key, entry.trailer, key, trailer).is_lt()))
+        self.cursor.seek(key, NEWEST)?;
+        let comes_before =
+            |entry: Entry<'_>| key::compare(entry.key, restamp(entry.trailer, &self.meta), key, trailer).is_lt();
+        Ok(self.cursor.entry().is_some_and(comes_before))
     }
 }
 
 impl<C: Cursor> Cursor for FileCursor<C> {
     fn seek_first(&mut self) -> Result<()> {
-        self.cursor.seek_first()
+        if self.meta.whole.is_none() {
+            return self.cursor.seek_first();
+        }
+        self.cursor.seek(&self.meta.smallest, NEWEST)
     }
 
     fn seek_last(&mut self) -> Result<()> {
-        self.cursor.seek_last()
+        if self.meta.whole.is_none() {
+            return self.cursor.seek_last();
+        }
+        self.cursor.seek(&self.meta.largest, OLDEST)?;
+        match self.cursor.entry() {
+            Some(entry) if *entry.key == self.meta.largest[..] => Ok(()),
+            Some(_) => self.cursor.prev(),
+            None => self.cursor.seek_last(),
+        }
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        if self.plain {
+            return self.cursor.seek(key, trailer);
+        }
+        if *key < self.meta.smallest[..] && !planted::active(Bug::DeadKeysRead) {
+            return self.seek_first();
+        }
         if !self.ingested {
             return self.cursor.seek(key, trailer);
         }
@@ -106,6 +170,12 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
+        if self.plain {
+            return self.cursor.seek_before(key, trailer);
+        }
+        if *key > self.meta.largest[..] {
+            return self.seek_last();
+        }
         if !self.ingested {
             return self.cursor.seek_before(key, trailer);
         }
@@ -129,7 +199,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     #[inline]
     fn entry(&self) -> Option<Entry<'_>> {
         let entry = self.cursor.entry()?;
-        if self.ingested { Some(Entry { trailer: restamp(entry.trailer, &self.meta), ..entry }) } else { Some(entry) }
+        if self.plain { Some(entry) } else { self.shown(entry) }
     }
 
     fn prefetch(&mut self, key: &[u8]) {
@@ -149,28 +219,34 @@ impl FileCursors for RunTables {
     type Cursor = FileCursor<TableCursor>;
 
     fn len(&self) -> usize {
-        self.files.handles.len()
+        self.files.files.len()
     }
 
     fn bounds(&self, file: usize) -> (&[u8], &[u8]) {
-        let meta = self.files.handles[file].meta();
+        let meta = &self.files.files[file].meta;
         (&meta.smallest, &meta.largest)
     }
 
     fn open(&self, file: usize) -> Result<Self::Cursor> {
-        let handle = &self.files.handles[file];
+        let LiveFile { meta, table } = &self.files.files[file];
         if let Some(now_ms) = self.counted_ms {
-            handle.count_read(now_ms);
+            table.count_read(now_ms);
         }
-        let table = handle.table()?;
-        let meta = Arc::clone(handle.meta());
-        Ok(FileCursor { ingested: is_ingested(table.properties(), &meta), cursor: table.cursor_with(self.ctx), meta })
+        let table = table.table()?;
+        Ok(FileCursor::new(table.cursor_with(self.ctx), table.properties(), meta))
     }
+}
+
+/// A file that a merge reads.
+pub(crate) struct ScanFile {
+    pub(crate) meta: Arc<FileMeta>,
+    /// None once the merge is past it: the table may be deleted then.
+    pub(crate) table: Option<Arc<TableHandle>>,
 }
 
 /// Opens scans of a run's files for a merge: big sequential reads that leave the cache alone.
 pub(crate) struct RunScans {
-    pub(crate) handles: Vec<Arc<TableHandle>>,
+    pub(crate) files: Vec<ScanFile>,
     pub(crate) read_ahead_bytes: usize,
     pub(crate) ctx: IoCtx,
     pub(crate) meter: Arc<IoMeter>,
@@ -180,18 +256,19 @@ impl FileCursors for RunScans {
     type Cursor = FileCursor<TableScan>;
 
     fn len(&self) -> usize {
-        self.handles.len()
+        self.files.len()
     }
 
     fn bounds(&self, file: usize) -> (&[u8], &[u8]) {
-        let meta = self.handles[file].meta();
+        let meta = &self.files[file].meta;
         (&meta.smallest, &meta.largest)
     }
 
     fn open(&self, file: usize) -> Result<Self::Cursor> {
-        let handle = &self.handles[file];
-        let cursor = handle.scan(self.read_ahead_bytes, self.ctx, &self.meter)?;
-        let meta = Arc::clone(handle.meta());
-        Ok(FileCursor { ingested: is_ingested(cursor.table().properties(), &meta), cursor, meta })
+        let ScanFile { meta, table } = &self.files[file];
+        let table = table.as_ref().expect("a merge goes forward only");
+        let cursor = table.scan(self.read_ahead_bytes, self.ctx, &self.meter)?;
+        let table = Arc::clone(cursor.table());
+        Ok(FileCursor::new(cursor, table.properties(), meta))
     }
 }

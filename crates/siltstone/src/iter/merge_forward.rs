@@ -74,6 +74,11 @@ impl<C: Cursor> MergeForward<C> {
         &self.sources
     }
 
+    /// The sources, to let go of what will not be read again; their positions must stay.
+    pub fn sources_mut(&mut self) -> &mut [C] {
+        &mut self.sources
+    }
+
     /// Moves to the following entry. Must be at an entry.
     ///
     /// # Errors

@@ -56,6 +56,16 @@ impl<F: FileCursors> RunCursor<F> {
         &self.files
     }
 
+    /// The files, to let go of those that will not be read again.
+    pub fn files_mut(&mut self) -> &mut F {
+        &mut self.files
+    }
+
+    /// The file that the position is in, and the position there; none behind the last entry.
+    pub fn at(&self) -> Option<(usize, &F::Cursor)> {
+        self.open.as_ref().map(|(index, cursor)| (*index, cursor))
+    }
+
     /// The first file that ends at or after `key`.
     fn first_reaching(&self, key: &[u8]) -> usize {
         partition_point(self.files.len(), |index| self.files.bounds(index).1 < key)

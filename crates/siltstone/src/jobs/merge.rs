@@ -1,17 +1,30 @@
 //! A merge: the input files of a plan become new files of its output run.
+//!
+//! With progressive release it says in between what is done: output files that end before a key, and what is left of the inputs from
+//! that key on.
+//!
+//! ```text
+//!  inputs   [----][----]|[--|--][----]      behind the cut nothing was merged yet, or only into the output file being written
+//!           [-------][--|---][-------]      before it everything is in finished output files
+//!  outputs  [---][---]  [--                 the cut is the first key of the output file being written, the same for all inputs
+//! ```
+//!
+//! So what a finished file says of a key, "gone" included, never stands beside an older version in an input that was cut elsewhere.
 
 use std::sync::Arc;
+
+use bytes::Bytes;
 
 use super::borders::Borders;
 use super::cut::OutputCut;
 use super::output::Outputs;
 use super::survive::{OlderRuns, Survivor};
-use super::{JobCx, Outcome, Step};
+use super::{JobCx, Outcome};
 use crate::cache::TableHandle;
-use crate::compaction::plan::Plan;
+use crate::compaction::plan::{Plan, PlanInput, Release};
 use crate::error::Result;
 use crate::io::{IoCtx, IoMeter};
-use crate::iter::file::RunScans;
+use crate::iter::file::{RunScans, ScanFile};
 use crate::iter::{MergeForward, RunCursor};
 use crate::key::SeqNo;
 use crate::num::to_u64;
@@ -21,6 +34,26 @@ use crate::version::{FileMeta, SstId, Version};
 
 /// How much of an input file is read at a time. Two of these buffers a run are the memory of a merge.
 const READ_AHEAD_BYTES: usize = 256 << 10;
+
+/// How far a step of a merge came.
+pub(crate) enum MergeStep {
+    /// There is more to do. The bytes of input that the step consumed.
+    More(u64),
+    /// A part is done, and durable: put it into the tree, [say so](MergeJob::installed), then go on.
+    Part(Part),
+    /// All is done, and durable.
+    Done(Outcome),
+}
+
+/// What a merge with progressive release has done since the last part.
+pub(crate) struct Part {
+    /// New files, in key order: a part of the output run.
+    pub(crate) files: Vec<Arc<FileMeta>>,
+    /// What is left of the inputs: what the files hold is no longer in them.
+    pub(crate) rest: Vec<PlanInput>,
+    /// The bytes of input that the step consumed.
+    pub(crate) bytes: u64,
+}
 
 /// A merge under way.
 pub(crate) struct MergeJob {
@@ -33,6 +66,8 @@ pub(crate) struct MergeJob {
     input_bytes: u64,
     input_raw_bytes: u64,
     consumed: u64,
+    /// What of the inputs is still in the tree, if they are released progressively.
+    rest: Option<Rest>,
 }
 
 impl MergeJob {
@@ -47,8 +82,9 @@ impl MergeJob {
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> MergeJob {
         let sources = plan.inputs.iter().map(|input| {
-            let handles = input.files.iter().map(&mut handle).collect();
-            RunCursor::new(RunScans { handles, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
+            let scanned = |meta| ScanFile { meta: Arc::clone(meta), table: Some(handle(meta)) };
+            let files = input.files.iter().map(scanned).collect();
+            RunCursor::new(RunScans { files, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
         });
         let mut outputs = Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min());
         if let Some(since_ms) = plan.stayed_since_ms() {
@@ -64,6 +100,7 @@ impl MergeJob {
             input_bytes: plan.input_bytes(),
             input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
             consumed: 0,
+            rest: (plan.release == Release::Progressive).then(|| Rest { inputs: plan.inputs.clone() }),
         }
     }
 
@@ -72,19 +109,23 @@ impl MergeJob {
     /// # Errors
     /// `Io`, `NoSpace`, `Corruption` of an input: throw the job away, [`discard`](super::discard) its [`ids`](Self::ids); the
     /// inputs are untouched.
-    pub(crate) fn step(&mut self, cx: &JobCx<'_>, quota: u64) -> Result<Step> {
+    pub(crate) fn step(&mut self, cx: &JobCx<'_>, quota: u64) -> Result<MergeStep> {
         if let Some(sources) = self.sources.take() {
             let merge = self.merge.insert(MergeForward::new(sources));
             merge.seek_first()?;
         }
         let merge = self.merge.as_mut().expect("made by the first step");
         let mut bytes = 0;
+        let mut cut_at: Option<Bytes> = None;
         while let Some(entry) = merge.peek() {
             let fate = self.survivor.judge(entry.key, entry.trailer);
             if fate.keep {
                 let full = self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes());
                 if self.borders.crossed(entry.key) || full {
                     self.outputs.finish_file(cx)?;
+                    if self.rest.as_ref().is_some_and(|rest| rest.frees(entry.key)) {
+                        cut_at = Some(Bytes::copy_from_slice(entry.key));
+                    }
                 }
                 self.outputs.add(cx, entry)?;
             }
@@ -93,25 +134,50 @@ impl MergeJob {
                 Err(_) if planted::active(Bug::ReadErrorIsEnd) => break,
                 moved => moved?,
             }
+            if let Some(mut first) = cut_at {
+                if planted::active(Bug::ReleasedTooFar)
+                    && let Some(next) = merge.peek()
+                {
+                    first = Bytes::copy_from_slice(next.key);
+                }
+                self.consumed += bytes;
+                return self.part(cx, first, bytes).map(MergeStep::Part);
+            }
             if bytes >= quota {
                 self.consumed += bytes;
-                return Ok(Step::More(bytes));
+                return Ok(MergeStep::More(bytes));
             }
         }
         self.consumed += bytes;
         let files = self.outputs.finish(cx)?;
-        Ok(Step::Done(Outcome {
+        Ok(MergeStep::Done(Outcome {
             counts: self.survivor.counts(),
             bytes_read: self.input_bytes,
-            bytes_written: files.iter().map(|file| file.bytes).sum(),
+            bytes_written: self.outputs.bytes_so_far(),
             files,
         }))
     }
 
-    /// The share of the input that is merged, from 0 to 1.
-    #[expect(clippy::cast_precision_loss, reason = "a share needs no 53 bits")]
-    pub(crate) fn progress(&self) -> f64 {
-        if self.input_raw_bytes == 0 { 0.0 } else { (self.consumed as f64 / self.input_raw_bytes as f64).min(1.0) }
+    /// What is done when the inputs are cut at `first`: all finished output files, now durable.
+    fn part(&mut self, cx: &JobCx<'_>, first: Bytes, bytes: u64) -> Result<Part> {
+        let files = self.outputs.hand_over(cx)?;
+        let rest = self.rest.as_mut().expect("only a job that releases its inputs is cut");
+        let merge = self.merge.as_ref().expect("it is at work");
+        rest.cut(first, merge.sources());
+        let inputs = rest.inputs.iter().filter(|input| !input.files.is_empty()).cloned().collect();
+        Ok(Part { files, rest: inputs, bytes })
+    }
+
+    /// What the last [`Part`] holds is in the tree: its files are not this job's any more, and the tables that it has used up may be
+    /// deleted.
+    pub(crate) fn installed(&mut self) {
+        self.outputs.forget_handed_over();
+        let (Some(rest), Some(merge)) = (&self.rest, &mut self.merge) else { return };
+        for (source, input) in merge.sources_mut().iter_mut().zip(&rest.inputs) {
+            let scans = source.files_mut();
+            let passed = scans.files.len() - input.files.len();
+            scans.files[..passed].iter_mut().for_each(|file| file.table = None);
+        }
     }
 
     /// What it has done so far, should it come to nothing: about so many bytes of input read, so many of output made.
@@ -123,5 +189,34 @@ impl MergeJob {
     /// The numbers of the files that it has created.
     pub(crate) fn ids(&self) -> &[SstId] {
         self.outputs.ids()
+    }
+}
+
+/// What is left of the inputs of a merge. One input for each source, in their order, those that are used up included.
+struct Rest {
+    inputs: Vec<PlanInput>,
+}
+
+impl Rest {
+    /// Whether a file would leave the tree if the inputs were cut before `key`.
+    fn frees(&self, key: &[u8]) -> bool {
+        let mut first = self.inputs.iter().filter_map(|input| input.files.first());
+        first.any(|file| file.largest[..] < *key)
+    }
+
+    /// Takes away what is before `first`. The sources stand at or behind it.
+    fn cut(&mut self, first: Bytes, sources: &[RunCursor<RunScans>]) {
+        for (input, source) in self.inputs.iter_mut().zip(sources) {
+            let passed = input.files.iter().take_while(|file| file.largest < first).count();
+            input.files.drain(..passed);
+            let index = source.files().files.len() - input.files.len();
+            let Some(file) = input.files.first_mut().filter(|file| file.smallest < first) else { continue };
+            // The source may be past this file already: the entry at the cut was its last.
+            let (left, of) = match source.at() {
+                Some((at, cursor)) if at == index => cursor.inner().left(),
+                _ => (0, 1),
+            };
+            *file = Arc::new(file.without_before(first.clone(), left, of));
+        }
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct JobCx<'a> {
     pub(crate) new_id: &'a dyn Fn() -> SstId,
     /// Whether its output bypasses the page cache.
     pub(crate) direct: bool,
+    /// Its output is forced to disk whenever it has grown by this; 0 for only at the end of a file.
+    pub(crate) force_every_bytes: u64,
     pub(crate) ctx: IoCtx,
     /// Counts the time of file calls.
     pub(crate) meter: &'a Arc<IoMeter>,
@@ -51,11 +53,12 @@ pub(crate) enum Step {
 /// What a job made.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// The new files, in key order: a part of one run.
+    /// The new files that are in no [`Part`](merge::Part), in key order: a part of one run.
     pub(crate) files: Vec<Arc<FileMeta>>,
     /// What happened to the records.
     pub(crate) counts: survive::SurvivorCounts,
     pub(crate) bytes_read: u64,
+    /// By the whole job.
     pub(crate) bytes_written: u64,
 }
 

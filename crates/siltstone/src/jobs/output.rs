@@ -16,6 +16,8 @@ pub(crate) struct Outputs {
     options: TableOptions,
     current: Option<(SstId, TableWriter)>,
     files: Vec<Arc<FileMeta>>,
+    /// Those of `ids` that were handed over last.
+    handed_over: Vec<SstId>,
     /// Bytes of the files that are complete.
     finished_bytes: u64,
     /// All numbers that were given to files of this job: what to remove if it comes to nothing.
@@ -32,6 +34,7 @@ impl Outputs {
             options,
             current: None,
             files: Vec::new(),
+            handed_over: Vec::new(),
             finished_bytes: 0,
             ids: Vec::new(),
             oldest_tombstone_ms,
@@ -71,7 +74,8 @@ impl Outputs {
             .meter
             .time(|| cx.fs.create(&path, CreateOptions { direct: cx.direct }, cx.ctx))
             .map_err(|e| Error::io(&path, "cannot create a table", e))?;
-        self.current = Some((id, TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx)));
+        let writer = TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx);
+        self.current = Some((id, writer.forcing_every(cx.force_every_bytes)));
         Ok(())
     }
 
@@ -96,6 +100,7 @@ impl Outputs {
             created_ms: now_ms,
             oldest_tombstone_ms,
             entered_level_ms: self.entered_level_ms.unwrap_or(now_ms),
+            whole: None,
         }));
         Ok(())
     }
@@ -103,14 +108,26 @@ impl Outputs {
     /// Ends the last file and makes all names durable: only now may the manifest name them.
     pub(crate) fn finish(&mut self, cx: &JobCx<'_>) -> Result<Vec<Arc<FileMeta>>> {
         self.finish_file(cx)?;
+        self.hand_over(cx)
+    }
+
+    /// The files that are complete, with durable names; the one being written goes on.
+    pub(crate) fn hand_over(&mut self, cx: &JobCx<'_>) -> Result<Vec<Arc<FileMeta>>> {
         if !self.files.is_empty() && !planted::active(Bug::FolderNotSynced) {
             let synced = cx.meter.time(|| cx.fs.sync_dir(cx.dir, cx.ctx));
             synced.map_err(|e| Error::io(cx.dir, "cannot sync the folder", e))?;
         }
+        self.handed_over = self.files.iter().map(|file| file.id).collect();
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// The numbers given to files so far.
+    /// The files that were handed over last are somebody else's: they are not among the [`ids`](Self::ids) any more.
+    pub(crate) fn forget_handed_over(&mut self) {
+        let handed_over = std::mem::take(&mut self.handed_over);
+        self.ids.retain(|id| !handed_over.contains(id));
+    }
+
+    /// The numbers given to files so far, but for those that were forgotten.
     pub(crate) fn ids(&self) -> &[SstId] {
         &self.ids
     }

@@ -43,9 +43,43 @@ pub(crate) mod optional {
     }
 }
 
+/// For serde: a short time that may be left out, as "50ms" or "2s".
+pub(crate) mod short {
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
+
+    pub(crate) fn parse(text: &str) -> Option<Duration> {
+        let Some(ms) = text.strip_suffix("ms") else { return super::parse(text) };
+        Some(Duration::from_millis(ms.parse().ok()?)).filter(|time| !time.is_zero())
+    }
+
+    pub(crate) fn text(time: Duration) -> String {
+        if time.subsec_nanos() == 0 { super::text(time) } else { format!("{}ms", time.as_millis()) }
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        let wrong = || serde::de::Error::custom(format!("{text:?} is no time; write \"50ms\", \"2s\" or \"1m\""));
+        parse(&text).ok_or_else(wrong).map(Some)
+    }
+
+    #[expect(clippy::ref_option, reason = "serde's signature")]
+    pub(crate) fn serialize<S: Serializer>(time: &Option<Duration>, serializer: S) -> Result<S::Ok, S::Error> {
+        time.map(text).serialize(serializer)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_times_print_and_parse_back() {
+        for (words, ms) in [("50ms", 50), ("2s", 2000), ("1m", 60_000), ("1500ms", 1500)] {
+            assert_eq!(short::parse(words), Some(Duration::from_millis(ms)));
+            assert_eq!(short::text(Duration::from_millis(ms)), words);
+        }
+        assert_eq!((short::parse("0ms"), short::parse("5"), short::parse("ms")), (None, None, None));
+    }
 
     #[test]
     fn times_print_and_parse_back() {

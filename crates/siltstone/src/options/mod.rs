@@ -9,6 +9,8 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::schedule::constraint::{Constraint, Global};
+use crate::schedule::{Scheduler, WriteControl};
 
 pub(crate) mod age;
 
@@ -32,8 +34,14 @@ pub struct Options {
     pub compaction_threads: u32,
     /// Unix niceness of the merging threads. Default 10: foreground work first.
     pub compaction_nice: u8,
+    /// Which of the running merges gets the disk: `single`, `fair`, `greedy`, `spring-gear`, `silk` or `score`, or a table with
+    /// parameters ([`Scheduler`]). Changed while the store is open by [`Db::set_scheduler`](crate::Db::set_scheduler). Default `greedy`.
+    pub scheduler: Scheduler,
     /// Bandwidth of flushes and merges together, in bytes a second. Default 0: unlimited.
     pub rate_limit_bytes_per_s: u64,
+    /// Flushes and merges force a file that they write to disk whenever it has grown by this many bytes. Default 16 MiB (luo19
+    /// section 3.1); 0 only at its end, which leaves it to the operating system when to write, and how much at once.
+    pub force_every_bytes: u64,
     /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
     /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
     /// Iterators that are held open keep replaced files, which count. Default 0: no limit.
@@ -133,8 +141,19 @@ pub struct KeyspaceOptions {
     /// Compression by level; the last one holds for all deeper levels. Default `["none"]`.
     pub compression: Vec<Compression>,
     /// Sorted runs in all levels together at which writers stop; 0 lets the layout decide (twice what it expects, luo19
-    /// section 4.2). Default 0.
+    /// section 4.2). Default 0. Short for `constraint = { kind = "global", max_runs = N }`.
     pub max_runs: u32,
+    /// How many sorted runs there may be before writers wait, in all levels together (`global`) or in each (`local`). Default `global`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub constraint: Constraint,
+    /// How writes wait for merges until that limit: `stop`, `delay`, `limit` or `compaction-first`. Default `delay`.
+    #[serde(skip_serializing_if = "is_default")]
+    pub write_control: WriteControl,
+    /// How long a write may wait, as "50ms" or "2s". From what flushes and merges were measured to do follows how fast writers may be before a
+    /// limit, so that whoever meets it waits no longer than this. It holds as far as the next merge takes as long as the last
+    /// ones; from 1 ms to 1 h. Default: none.
+    #[serde(with = "age::short", skip_serializing_if = "Option::is_none")]
+    pub max_write_stall: Option<Duration>,
     /// What is deleted is gone for good within this time, as "90s", "15m", "12h" or "30d": no tombstone is older, on an idle store
     /// too, unless a snapshot still needs it ([`Keyspace::delete_stats`](crate::Keyspace::delete_stats) says which). The last
     /// quarter of the time is for the work, so choose it longer than the store takes to merge all that it holds. Default: none.
@@ -152,7 +171,9 @@ impl Default for Options {
             max_open_files: 1000,
             compaction_threads: 2,
             compaction_nice: 10,
+            scheduler: Scheduler::default(),
             rate_limit_bytes_per_s: 0,
+            force_every_bytes: 16 << 20,
             extra_space_bytes: 0,
             log: LogOptions::default(),
             direct: DirectOptions::default(),
@@ -182,6 +203,9 @@ impl Default for KeyspaceOptions {
             filter_bits_per_key: 10.0,
             compression: vec![Compression::None],
             max_runs: 0,
+            constraint: Constraint::default(),
+            write_control: WriteControl::default(),
+            max_write_stall: None,
             delete_by: None,
         }
     }
@@ -192,6 +216,14 @@ impl KeyspaceOptions {
     pub fn compression_at(&self, level: u8) -> Compression {
         let last = self.compression.len().saturating_sub(1);
         self.compression.get(usize::from(level).min(last)).copied().unwrap_or_default()
+    }
+
+    /// The constraint, `max_runs` included.
+    pub fn constraint(&self) -> Constraint {
+        match self.constraint {
+            Constraint::Global(Global { max_runs: 0 }) => Constraint::Global(Global { max_runs: self.max_runs }),
+            other => other,
+        }
     }
 
     fn problems(&self, problems: &mut Vec<String>) {
@@ -210,6 +242,13 @@ impl KeyspaceOptions {
         check(self.size_ratio != 1 && self.size_ratio <= 1000, "size_ratio: 0 (the strategy's own) or from 2 to 1000");
         check(!self.compression.is_empty(), "compression: at least one entry, the last holds for all deeper levels");
         check(self.compression.len() <= 32, "compression: at most 32 entries");
+        let once = self.max_runs == 0 || self.constraint == Constraint::default();
+        check(once, "max_runs: not beside a constraint with a limit of its own or of another kind");
+        let stalls = Duration::from_millis(1)..=Duration::from_secs(3600);
+        check(self.max_write_stall.is_none_or(|time| stalls.contains(&time)), "max_write_stall: from 1ms to 1h");
+        if let Err(what) = self.write_control.validate() {
+            check(false, &format!("write_control {what}"));
+        }
         let whole_seconds = |age: Duration| age.subsec_nanos() == 0 && age.as_secs() > 0;
         check(self.delete_by.is_none_or(whole_seconds), "delete_by: whole seconds, at least one");
         #[cfg(not(feature = "zstd"))]
@@ -258,6 +297,11 @@ impl Options {
         check(self.max_open_files >= 8, "max_open_files: at least 8");
         check((1..=64).contains(&self.compaction_threads), "compaction_threads: from 1 to 64");
         check(self.compaction_nice <= 19, "compaction_nice: from 0 to 19");
+        let forces = self.force_every_bytes == 0 || self.force_every_bytes >= 4 << 10;
+        check(forces, "force_every_bytes: 0 (only at the end of a file) or at least 4096");
+        if let Err(what) = self.scheduler.validate() {
+            check(false, &format!("scheduler {}: {what}", self.scheduler.name()));
+        }
         check(self.decision_records <= 1 << 16, "decision_records: at most 65536");
         check(self.log.segment_bytes >= 8 << 10, "log.segment_bytes: at least 8192");
         check(self.log.max_bytes >= self.log.segment_bytes, "log.max_bytes: at least log.segment_bytes");
@@ -281,6 +325,10 @@ impl Options {
     }
 }
 
+fn is_default<T: Default + PartialEq>(option: &T) -> bool {
+    *option == T::default()
+}
+
 fn fail_on(problems: &[String]) -> Result<()> {
     if problems.is_empty() { Ok(()) } else { Err(Error::invalid(format!("options: {}", problems.join("; ")))) }
 }
@@ -296,6 +344,12 @@ mod tests {
         options.keyspace.filter_bits_per_key = 7.5;
         options.keyspace.delete_by = Some(Duration::from_secs(7200));
         assert_eq!(Options::from_text(&options.to_text()).unwrap(), options);
+        let tables = "scheduler = { kind = \"greedy\", width = 1 }\n[keyspace]\nmax_write_stall = \"50ms\"\n\
+                      constraint = { kind = \"local\", per_level = 7 }\nwrite_control = { kind = \"limit\", rate_bytes_per_s = 9 }\n";
+        let options = Options::from_text(tables).unwrap();
+        assert_eq!(Options::from_text(&options.to_text()).unwrap(), options);
+        assert_eq!(KeyspaceOptions::from_text(&options.keyspace.to_text()).unwrap(), options.keyspace);
+        assert_eq!(options.keyspace.write_control.rate(0.0), Some(9.0));
     }
 
     #[test]
@@ -304,6 +358,16 @@ mod tests {
         assert!(text.contains("max_open_files") && text.contains("block_bytes"), "{text}");
         let wrong = Options::from_text("[keyspace]\ndelete_by = \"soon\"\n").unwrap_err().to_string();
         assert!(wrong.contains("line 2") && wrong.contains("\"soon\" is no time"), "{wrong}");
+        let refused = |text: &str| Options::from_text(text).unwrap_err().to_string();
+        let wrong = refused("scheduler = \"gready\"\n");
+        assert!(wrong.contains("line 1") && wrong.contains("gready") && wrong.contains("spring-gear"), "{wrong}");
+        let wrong = refused("[keyspace]\nwrite_control = \"limit\"\n");
+        assert!(wrong.contains("rate_bytes_per_s is needed"), "{wrong}");
+        let wrong = refused("[keyspace]\nwrite_control = \"gently\"\n");
+        assert!(wrong.contains("gently") && wrong.contains("compaction-first"), "{wrong}");
+        let wrong = refused("[keyspace]\nmax_runs = 9\nconstraint = \"local\"\n");
+        assert!(wrong.contains("max_runs: not beside"), "{wrong}");
+        assert!(refused("[keyspace]\nmax_write_stall = \"soon\"\n").contains("50ms"));
         assert!(Options::from_text("memtabel = 1\n").unwrap_err().to_string().contains("memtabel"));
     }
 }

@@ -78,6 +78,18 @@ impl<B: Blocks> Entries<B> {
         Some((self.block?, self.index, self.layout.count()))
     }
 
+    /// How many bytes of the table's data blocks, about, are at the position or behind it, and how many there are in all.
+    pub(crate) fn left(&self) -> (u64, u64) {
+        let all = self.table.parts.footer.data_end;
+        let Some((block, index, count)) = self.place().filter(|_| self.entry.is_some()) else {
+            return (0, all);
+        };
+        let handle = self.table.parts.fences.handle(block);
+        let passed = u128::from(handle.len) * u128::from(to_u64(index)) / u128::from(to_u64(count.max(1)));
+        let passed = handle.offset.saturating_add(u64::try_from(passed).unwrap_or(u64::MAX));
+        (all.saturating_sub(passed), all)
+    }
+
     /// The current block's bytes and layout.
     pub(crate) fn current(&self) -> (&[u8], &Layout) {
         (self.blocks.bytes(), &self.layout)

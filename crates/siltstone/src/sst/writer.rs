@@ -74,6 +74,10 @@ pub struct TableWriter {
     out: Vec<u8>,
     /// Bytes appended and in `out`.
     offset: u64,
+    /// What was appended is forced to disk whenever it has grown by this many bytes; 0 for only at the end.
+    force_every_bytes: u64,
+    /// Bytes appended since the last time.
+    unforced: u64,
     index: IndexBuilder,
     /// The last finished block, until the key after it is known.
     pending: Option<BlockHandle>,
@@ -110,6 +114,8 @@ impl TableWriter {
             scratch: Vec::new(),
             out: Vec::new(),
             offset: 0,
+            force_every_bytes: 0,
+            unforced: 0,
             index: IndexBuilder::default(),
             pending: None,
             last_key: Vec::new(),
@@ -123,6 +129,14 @@ impl TableWriter {
             min_seq: SeqNo::MAX,
             max_seq: SeqNo::ZERO,
         }
+    }
+
+    /// The same writer, which forces what it has written to disk whenever that has grown by `bytes` (0: only at the end), so that the
+    /// operating system does not gather gigabytes and write them out at once, in everybody's way (luo19 section 3.1).
+    #[must_use]
+    pub fn forcing_every(mut self, bytes: u64) -> TableWriter {
+        self.force_every_bytes = bytes;
+        self
     }
 
     /// Adds an entry, which must be after all others in internal order.
@@ -260,6 +274,11 @@ impl TableWriter {
         self.file
             .append(&self.out, self.ctx)
             .map_err(|source| Error::io(&self.path, "cannot write to table", source))?;
+        self.unforced += to_u64(self.out.len());
+        if self.force_every_bytes > 0 && self.unforced >= self.force_every_bytes {
+            self.unforced = 0;
+            self.file.sync(self.ctx).map_err(|source| Error::io(&self.path, "cannot sync table", source))?;
+        }
         self.out.clear();
         self.out.shrink_to(4 * APPEND_BYTES);
         Ok(())

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{FileMeta, KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, VersionEdit};
+use super::{FileMeta, KeyspaceId, LevelId, ManifestEdit, RunOrder, SstId, VersionEdit, Whole};
 use crate::codec::{Taker, put_bytes, put_varint};
 use crate::key::SeqNo;
 use crate::num::to_u64;
@@ -23,6 +23,9 @@ const NEXT_SST: u64 = 14;
 const NEXT_KEYSPACE: u64 = 16;
 const LAST_SEQ: u64 = 18;
 const LOG_FLOOR: u64 = 20;
+
+/// Of a file that is a slice: its table. Whoever does not know it would read dead keys, so the tag is even.
+const WHOLE: u64 = 2;
 
 /// Why bytes are no list of edits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -103,6 +106,7 @@ fn encode_file(file: &FileMeta, out: &mut Vec<u8>) {
         created_ms,
         oldest_tombstone_ms,
         entered_level_ms,
+        whole,
     } = file;
     for n in [id.0, *bytes, *entries, *tombstones, *range_tombstones, *raw_bytes] {
         put_varint(out, n);
@@ -113,6 +117,16 @@ fn encode_file(file: &FileMeta, out: &mut Vec<u8>) {
     let oldest = oldest_tombstone_ms.map_or(0, |ms| ms.saturating_add(1));
     for n in [min_seq.0, max_seq.0, *created_ms, oldest, *entered_level_ms] {
         put_varint(out, n);
+    }
+    if let Some(whole) = whole {
+        let mut value = Vec::new();
+        for n in [whole.bytes, whole.entries, whole.tombstones, whole.raw_bytes] {
+            put_varint(&mut value, n);
+        }
+        put_bytes(&mut value, &whole.smallest);
+        put_bytes(&mut value, &whole.largest);
+        put_varint(out, WHOLE);
+        put_bytes(out, &value);
     }
 }
 
@@ -192,10 +206,10 @@ fn version_edit(value: &mut Taker<'_>) -> Result<Option<VersionEdit>, BadEdits> 
             return Ok(None);
         };
         let mut meta = Taker::new(meta);
-        let Some(file) = file(&mut meta) else {
+        let Some(mut file) = file(&mut meta) else {
             return Ok(None);
         };
-        skip_ignorable(&mut meta)?;
+        extras(&mut meta, &mut file)?;
         edit.added.push((level, order, Arc::new(file)));
     }
     Ok(Some(edit))
@@ -220,13 +234,31 @@ fn file(meta: &mut Taker<'_>) -> Option<FileMeta> {
         created_ms: meta.varint()?,
         oldest_tombstone_ms: meta.varint()?.checked_sub(1),
         entered_level_ms: meta.varint()?,
+        whole: None,
     })
 }
 
-/// What a newer version knows of a file beyond this one: fine if it says that it may be ignored.
-fn skip_ignorable(meta: &mut Taker<'_>) -> Result<(), BadEdits> {
+fn whole(mut value: Taker<'_>) -> Option<Whole> {
+    let whole = Whole {
+        bytes: value.varint()?,
+        entries: value.varint()?,
+        tombstones: value.varint()?,
+        raw_bytes: value.varint()?,
+        smallest: Bytes::copy_from_slice(value.bytes()?),
+        largest: Bytes::copy_from_slice(value.bytes()?),
+    };
+    value.is_empty().then_some(whole)
+}
+
+/// What is known of a file beyond what all files have. What a newer version knows is fine if it says that it may be ignored.
+fn extras(meta: &mut Taker<'_>, file: &mut FileMeta) -> Result<(), BadEdits> {
     while !meta.is_empty() {
         match (meta.varint(), meta.bytes()) {
+            (Some(WHOLE), Some(value)) if file.whole.is_none() => {
+                let whole = whole(Taker::new(value)).ok_or(BadEdits::Malformed("the table of a slice is malformed"))?;
+                file.whole = Some(Arc::new(whole));
+            }
+            (Some(WHOLE), Some(_)) => return Err(BadEdits::Malformed("a slice of two tables")),
             (Some(tag), Some(_)) if tag % 2 == 1 => {}
             (Some(tag), Some(_)) => {
                 return Err(BadEdits::Unknown(format!("a file with the unknown tag {tag}")));

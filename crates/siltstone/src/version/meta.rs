@@ -70,9 +70,97 @@ pub struct FileMeta {
     pub oldest_tombstone_ms: Option<u64>,
     /// Wall time when the file came to its level, in milliseconds since 1970 (a trivial move renews it).
     pub entered_level_ms: u64,
+    /// The whole table, if only the keys from `smallest` to `largest` of it are alive: then this file is a slice, and `bytes`,
+    /// `entries`, `tombstones` and `raw_bytes` are estimates.
+    pub whole: Option<Arc<Whole>>,
+}
+
+/// A table of which only a slice is alive. Its sequence numbers and dates are the slice's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Whole {
+    /// Size of the file in bytes.
+    pub bytes: u64,
+    /// Records, tombstones included.
+    pub entries: u64,
+    /// Point tombstones among them.
+    pub tombstones: u64,
+    /// Bytes of keys and values of its records.
+    pub raw_bytes: u64,
+    /// Smallest user key.
+    pub smallest: Bytes,
+    /// Largest user key, inclusive.
+    pub largest: Bytes,
 }
 
 impl FileMeta {
+    /// Size of the table in bytes, dead keys included: what the file takes on disk.
+    pub fn table_bytes(&self) -> u64 {
+        self.whole.as_ref().map_or(self.bytes, |whole| whole.bytes)
+    }
+
+    /// Bytes of the table that are dead, about.
+    pub fn dead_bytes(&self) -> u64 {
+        self.table_bytes().saturating_sub(self.bytes)
+    }
+
+    /// Records in the table, dead keys included.
+    pub fn table_entries(&self) -> u64 {
+        self.whole.as_ref().map_or(self.entries, |whole| whole.entries)
+    }
+
+    /// Tombstones in the table, dead keys included.
+    pub fn table_tombstones(&self) -> u64 {
+        self.whole.as_ref().map_or(self.tombstones, |whole| whole.tombstones)
+    }
+
+    /// Smallest and largest user key of the table, dead keys included.
+    pub fn table_keys(&self) -> (&Bytes, &Bytes) {
+        self.whole.as_ref().map_or((&self.smallest, &self.largest), |whole| (&whole.smallest, &whole.largest))
+    }
+
+    /// Whether every record is a point tombstone. Estimates do not decide that.
+    pub fn is_all_tombstones(&self) -> bool {
+        self.table_tombstones() == self.table_entries() && self.range_tombstones == 0
+    }
+
+    /// What is left of the file when the keys before `first` are dead: a slice, if that is inside the file. About `left` of every `of`
+    /// bytes of the table's records are at or behind `first`.
+    #[must_use]
+    pub fn without_before(&self, first: Bytes, left: u64, of: u64) -> FileMeta {
+        debug_assert!(self.smallest < first && first <= self.largest, "the key is inside the file");
+        let whole = self.whole.clone().unwrap_or_else(|| {
+            Arc::new(Whole {
+                bytes: self.bytes,
+                entries: self.entries,
+                tombstones: self.tombstones,
+                raw_bytes: self.raw_bytes,
+                smallest: self.smallest.clone(),
+                largest: self.largest.clone(),
+            })
+        });
+        let share = |n: u64| {
+            let share = u128::from(n) * u128::from(left.min(of)) / u128::from(of.max(1));
+            u64::try_from(share).unwrap_or(n)
+        };
+        // Records of both kinds may be left as long as the table has both.
+        let mixed = 0 < whole.tombstones && whole.tombstones < whole.entries;
+        let entries = share(whole.entries).clamp(1 + u64::from(mixed), self.entries.max(1 + u64::from(mixed)));
+        let tombstones = match whole.tombstones {
+            0 => 0,
+            all if all == whole.entries => entries,
+            some => share(some).clamp(1, entries - 1),
+        };
+        FileMeta {
+            smallest: first,
+            bytes: share(whole.bytes).clamp(1, self.bytes),
+            entries,
+            tombstones,
+            raw_bytes: share(whole.raw_bytes).min(self.raw_bytes),
+            whole: Some(whole),
+            ..self.clone()
+        }
+    }
+
     /// Whether some key could be both in `first..=last` and in this file.
     pub fn overlaps(&self, first: &[u8], last: &[u8]) -> bool {
         self.smallest[..] <= *last && *first <= self.largest[..]

@@ -19,7 +19,7 @@ pub mod text;
 
 pub use edit::{Removed, VersionEdit};
 pub use manifest::{Manifest, ManifestOptions};
-pub use meta::{FileMeta, KeyspaceId, Level, LevelId, ReadCounters, Run, RunOrder, SstId};
+pub use meta::{FileMeta, KeyspaceId, Level, LevelId, ReadCounters, Run, RunOrder, SstId, Whole};
 pub use state::{KeyspaceState, MAX_KEYSPACE_NAME_BYTES, ManifestEdit, StoreState};
 
 use std::collections::BTreeSet;
@@ -90,6 +90,7 @@ impl Version {
     /// - files of a run ascend and share no user key;
     /// - of each file: smallest key <= largest, smallest sequence number <= largest, it has entries and bytes, no more
     ///   tombstones than entries, and an oldest tombstone only if there is one;
+    /// - a slice lies inside its table and is smaller;
     /// - no file is in the tree twice.
     ///
     /// That a newer run holds the newer version of each key cannot be seen here: runs of equal age ranges may interleave
@@ -150,11 +151,26 @@ fn check_file(file: &FileMeta) -> std::result::Result<(), String> {
             file.oldest_tombstone_ms.is_none() || file.tombstones + file.range_tombstones > 0,
             "it dates a tombstone that it does not have",
         ),
+        (file.whole.as_ref().is_none_or(|whole| is_slice_of(file, whole)), "it is no slice of its table"),
     ];
     match holds.iter().find(|(holds, _)| !holds) {
         Some((_, law)) => Err((*law).to_owned()),
         None => Ok(()),
     }
+}
+
+fn is_slice_of(file: &FileMeta, whole: &Whole) -> bool {
+    let inside = whole.smallest <= file.smallest && file.largest <= whole.largest;
+    let proper = whole.smallest < file.smallest || file.largest < whole.largest;
+    inside
+        && proper
+        && file.bytes <= whole.bytes
+        && file.entries <= whole.entries
+        && file.raw_bytes <= whole.raw_bytes
+        && whole.tombstones <= whole.entries
+        // Dates and decisions about deletes rest on these.
+        && (file.tombstones == 0) == (whole.tombstones == 0)
+        && (file.tombstones == file.entries) == (whole.tombstones == whole.entries)
 }
 
 #[cfg(test)]

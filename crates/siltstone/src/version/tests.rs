@@ -11,6 +11,7 @@ L0  4:a-m:10K
 L0  3:c-z:10K:120:7
 L1  order=9 1:a-k:20K 2:l-z:20K@seq=1..9,created=5
 L3  9:\\x00\\x2d-\\xff:7:5:2@ranges=1,oldest=3,raw=8
+L4  7:f-k:4K:9:3@raw=4000,of=a-k:10240:22:8:9000
 ";
     let version = text::parse(drawn).unwrap();
     assert_eq!(text::print(&version), drawn);
@@ -28,6 +29,12 @@ fn broken_trees_are_refused_with_the_law() {
         ("L0 1:a-b:0", "empty"),
         ("L0 1:a-b:9:1:2", "more tombstones"),
         ("L0 1:a-b:9@seq=3..2", "sequence number"),
+        ("L0 1:a-c:9@of=b-d:90:9:0:90", "no slice"),
+        ("L0 1:b-d:9@of=b-d:90:9:0:90", "no slice"),
+        ("L0 1:c-d:91@of=b-d:90:9:0:90", "no slice"),
+        ("L0 1:c-d:9:2:1@of=b-d:90:9:0:90", "no slice"),
+        ("L0 1:c-d:9:2:2@of=b-d:90:9:3:90", "no slice"),
+        ("L0 1:c-d:9:2@of=b-d:90:9:0", "no table"),
         ("L0 1:a-b:9@oldest=3", "tombstone that it does not have"),
         ("L0 order=1 1:a-b:1\nL0 order=2 2:a-b:1", "not older"),
         ("L 1:a-b:1", "no level"),
@@ -113,5 +120,33 @@ fn random_edits_agree_with_a_list_of_files() {
         model.sort_by(|a, b| (a.0, std::cmp::Reverse(a.1), &a.3).cmp(&(b.0, std::cmp::Reverse(b.1), &b.3)));
         let listed: Vec<_> = version.files().map(|(l, o, f)| (l.0, o.0, f.id.0, f.smallest.clone())).collect();
         assert_eq!(listed, model);
+    }
+}
+
+/// However often a file is cut, it stays a legal slice of its table, and what decides about deletes is never guessed.
+#[test]
+fn a_file_is_cut_again_and_again() {
+    let mut rng = Rng::new(4);
+    for _ in 0..2000 {
+        let entries = 1 + rng.below(40);
+        let tombstones = [0, entries, rng.below(entries + 1)][to_usize(rng.below(3))];
+        let mut file = text::parse_file("1:aaa-zzz:100", RunOrder(1)).unwrap();
+        (file.entries, file.tombstones, file.bytes, file.raw_bytes) =
+            (entries, tombstones, 1 + rng.below(99), rng.below(99));
+        file.oldest_tombstone_ms = (tombstones > 0).then_some(5);
+        let table = file.clone();
+        for letter in [b'b', b'h', b'q', b'z'] {
+            if rng.one_in(3) {
+                continue;
+            }
+            let of = rng.below(50);
+            file = file.without_before(Bytes::copy_from_slice(&[letter]), rng.below(60), of);
+            super::check_file(&file).unwrap();
+            assert_eq!((file.table_bytes(), file.table_entries()), (table.bytes, table.entries));
+            assert_eq!(file.table_keys(), (&table.smallest, &table.largest));
+            assert_eq!((file.tombstones > 0, file.oldest_tombstone_ms), (tombstones > 0, table.oldest_tombstone_ms));
+            assert_eq!(file.is_all_tombstones(), tombstones == entries);
+            assert!(file.bytes <= table.bytes && file.dead_bytes() == table.bytes - file.bytes);
+        }
     }
 }

@@ -22,13 +22,14 @@
 //! | `oldest=` (oldest tombstone, ms) | none |
 //! | `raw=` (raw bytes) | bytes |
 //! | `ranges=` (range tombstones) | 0 |
+//! | `of=first-last:bytes:entries:tombstones:raw` (the table of a slice) | none |
 
 use std::fmt::{self, Write as _};
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{FileMeta, LevelId, Run, RunOrder, SstId, Version, VersionEdit};
+use super::{FileMeta, LevelId, Run, RunOrder, SstId, Version, VersionEdit, Whole};
 use crate::error::{Error, Result};
 use crate::key::SeqNo;
 use crate::num::to_u64;
@@ -91,6 +92,7 @@ pub fn parse_file(word: &str, order: RunOrder) -> std::result::Result<FileMeta, 
         created_ms: 0,
         oldest_tombstone_ms: None,
         entered_level_ms: 0,
+        whole: None,
     };
     for pair in extra.split(',').filter(|pair| !pair.is_empty()) {
         let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not name=value"))?;
@@ -104,10 +106,20 @@ pub fn parse_file(word: &str, order: RunOrder) -> std::result::Result<FileMeta, 
             "oldest" => file.oldest_tombstone_ms = Some(number(value)?),
             "raw" => file.raw_bytes = number(value)?,
             "ranges" => file.range_tombstones = number(value)?,
+            "of" => file.whole = Some(Arc::new(parse_whole(value).ok_or_else(|| format!("{pair:?} is no table"))?)),
             _ => return Err(format!("{name:?} is not known of a file")),
         }
     }
     Ok(file)
+}
+
+fn parse_whole(text: &str) -> Option<Whole> {
+    let mut parts = text.split(':');
+    let (smallest, largest) = parts.next()?.split_once('-')?;
+    let mut number = || size(parts.next()?);
+    let (bytes, entries, tombstones, raw_bytes) = (number()?, number()?, number()?, number()?);
+    let (smallest, largest) = (unescape(smallest)?, unescape(largest)?);
+    parts.next().is_none().then_some(Whole { bytes, entries, tombstones, raw_bytes, smallest, largest })
 }
 
 /// Draws a tree; [`parse`] reads it back.
@@ -145,6 +157,10 @@ pub fn print_file(file: &FileMeta, order: RunOrder) -> String {
     if file.raw_bytes != file.bytes {
         extra.push(format!("raw={}", file.raw_bytes));
     }
+    extra.extend(file.whole.as_ref().map(|whole| {
+        let Whole { bytes, entries, tombstones, raw_bytes, smallest, largest } = &**whole;
+        format!("of={}-{}:{bytes}:{entries}:{tombstones}:{raw_bytes}", escape(smallest), escape(largest))
+    }));
     if !extra.is_empty() {
         text.push_str(&format!("@{}", extra.join(",")));
     }

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use siltstone::compaction::layout::Layout;
 use siltstone::compaction::{
     Action, CompactionPolicy, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput,
-    ReadCounters, Reason, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
+    ReadCounters, Reason, Release, Reuse, Sizes, Strategy, plan, plan_manual, strategies,
 };
 use siltstone::key::SeqNo;
 use siltstone::version::text::{parse, parse_file, print};
@@ -31,6 +31,7 @@ mod guards;
 mod invisible;
 mod leveldb;
 mod oracles;
+mod phases;
 mod proofs;
 mod sim;
 
@@ -125,6 +126,7 @@ impl Room {
             .with_cursors(&self.cursors)
             .with_counters(&self.counters)
             .with_oldest_snapshot(command.parsed("snapshot").map(SeqNo))
+            .with_last_write(command.parsed::<u64>("wrote"))
             .at(command.parsed("now").unwrap_or(0))
     }
 
@@ -138,6 +140,7 @@ impl Room {
             "level1",
             "snapshot",
             "now",
+            "wrote",
             "first",
             "last",
         ]);
@@ -146,7 +149,7 @@ impl Room {
             None => self.strategy.clone().ok_or("no strategy yet")?,
         };
         if let Some(runs) = command.parsed("l0_runs") {
-            strategy.layout = Layout::OneLeveling { l0_runs: runs };
+            strategy.layout = Layout::OneLeveling { l0_runs: runs, two_phase: false };
         }
         Ok(strategy)
     }
@@ -258,6 +261,7 @@ impl Room {
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,
+            release: Release::AtEnd,
             record: DecisionRecord::new(Reason::Policy("by hand".to_owned()), "none", 0.0, 0.0),
         };
         let answer = plan.check(&self.view(command)).map_or_else(|broken| broken.to_string(), |()| "legal".to_owned());

@@ -508,3 +508,57 @@ fn an_idle_store_keeps_the_times_of_its_strategy() {
     executor.run_for(20 * 1_000_000_000);
     assert_eq!(runs(), [0, 1]);
 }
+
+/// A store in which nothing is written for the time of the trigger `idle` brings everything to the last level; one that is written to does not,
+/// and a reopened store waits anew.
+#[test]
+fn a_store_that_is_not_written_to_compacts() {
+    let clock = SimClock::new();
+    let fs = Arc::new(SimFs::new(&clock, 1));
+    let executor = SimExecutor::new(&clock, 1);
+    let second = 1_000_000_000;
+    let open = || {
+        let env = Env { fs: fs.clone(), clock: clock.clone(), executor: Arc::new(executor.clone()), ..Env::default() };
+        let mut options = tiny();
+        options.keyspace.strategy = "dlsm".to_owned();
+        Db::open_with("/idle", options, env).unwrap()
+    };
+    let runs = |db: &Db| {
+        let tree = db.default_keyspace().tree();
+        tree.levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>()
+    };
+    let db = open();
+    let keyspace = db.default_keyspace();
+    let mut rng = Rng::new(2);
+    for n in 0..3000 {
+        keyspace.put(key(rng.below(100_000)), "x".repeat(60)).unwrap();
+        // Writers come by every six seconds for a long time.
+        if n > 2900 {
+            executor.run_for(6 * second);
+        }
+    }
+    db.wait_idle().unwrap();
+    let before = runs(&db);
+    assert!(before.len() >= 3 && before.iter().sum::<usize>() > before.len(), "{before:?}");
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db), before, "a second early");
+    drop(keyspace);
+    drop(db);
+    let db = open();
+    let before = runs(&db);
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db), before, "it was opened nine seconds ago");
+    // The time of a write is not known better than the pause is long.
+    executor.run_for(12 * second);
+    let after = runs(&db);
+    assert!(after.iter().sum::<usize>() == 1 && after.last() == Some(&1), "{after:?}");
+    // One more write begins another pause.
+    db.default_keyspace().put("key", "value").unwrap();
+    db.default_keyspace().flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(runs(&db)[0], 1);
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db)[0], 1);
+    executor.run_for(12 * second);
+    assert_eq!(runs(&db), after);
+}

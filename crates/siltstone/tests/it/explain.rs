@@ -38,6 +38,7 @@ impl Machine {
             iops: 10_000,
             latency_ns: 100_000,
             sync_ns: 1_000_000,
+            ..Device::default()
         }));
         Machine { fs, executor: SimExecutor::new(&clock, 1), clock, heard: Arc::default() }
     }

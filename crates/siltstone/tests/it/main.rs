@@ -8,4 +8,5 @@ mod explain;
 mod filters;
 mod golden;
 mod policies;
+mod release;
 mod switch;

@@ -112,7 +112,12 @@ fn details(decision: &Decision) -> String {
                 (_, true) => "   in the way of a running job",
                 _ => "",
             };
-            line("", &format!("file {:<6} {}{mark}", candidate.file.0, scores.join("  ")));
+            let what = match candidate.runs {
+                0 => format!("file {:<6}", candidate.file.0),
+                1 => format!("run of file {:<6}", candidate.file.0),
+                runs => format!("{runs} runs from file {:<6}", candidate.file.0),
+            };
+            line("", &format!("{what} {}{mark}", scores.join("  ")));
         }
     }
     out
@@ -151,9 +156,15 @@ fn by(reason: &Reason) -> String {
 
 /// What is next, or why nothing is, and how every rule stands.
 pub(super) fn pending(keyspace: &Keyspace, pending: &Pending) -> String {
-    let mut out = format!("keyspace {}, strategy {}\n", keyspace.name(), pending.strategy);
+    let mut out =
+        format!("keyspace {}, strategy {}, scheduler {}\n", keyspace.name(), pending.strategy, pending.scheduler);
     for decision in &pending.running {
         let _ = writeln!(out, "runs: job {}, {}", decision.job, what(decision));
+    }
+    for merge in &pending.merges {
+        let (left, all) = (bytes(merge.left_bytes), bytes(merge.input_bytes));
+        let class = merge.class.name();
+        let _ = writeln!(out, "  job {} ({class}, {left} of {all} left) {}", merge.job, merge.why);
     }
     match (&pending.next, &pending.refused) {
         (Some(next), _) => out += &details(next),

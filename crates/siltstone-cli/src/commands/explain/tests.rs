@@ -12,7 +12,13 @@ use super::*;
 fn store(strategy: &str) -> Db {
     let clock = SimClock::new();
     let fs = SimFs::new(&clock, 1);
-    let device = Device { bandwidth_bytes_per_s: 10 << 20, iops: 10_000, latency_ns: 100_000, sync_ns: 1_000_000 };
+    let device = Device {
+        bandwidth_bytes_per_s: 10 << 20,
+        iops: 10_000,
+        latency_ns: 100_000,
+        sync_ns: 1_000_000,
+        ..Device::default()
+    };
     fs.set_device(Some(device));
     let env = Env {
         fs: Arc::new(fs),

@@ -185,6 +185,38 @@ granularity = { kind = "file" }
 movement = ["compensated-size"]
 "#,
     r#"
+name = "parts"
+layout = { kind = "leveling", two_phase = true }
+[[rule]]
+trigger = { kind = "tombstone-density", share = 0.4 }
+granularity = { kind = "file" }
+movement = ["tombstone-density"]
+[[rule]]
+trigger = { kind = "level-saturation", full_at = 0.4 }
+granularity = { kind = "files", count = 2 }
+movement = ["round-robin"]
+"#,
+    r#"
+name = "parts below tiers"
+layout = { kind = "one-leveling", l0_runs = 2, two_phase = true }
+level_targets = { kind = "dynamic", levels = 5 }
+expand = { files = 9 }
+[[rule]]
+levels = "tiered"
+trigger = { kind = "sorted-runs" }
+granularity = { kind = "sorted-runs" }
+[[rule]]
+levels = "leveled"
+trigger = { kind = "level-saturation" }
+granularity = { kind = "file" }
+movement = ["least-overlap-parent"]
+[[rule]]
+levels = "leveled"
+trigger = { kind = "file-staleness", age = "30s" }
+granularity = { kind = "file" }
+movement = ["oldest"]
+"#,
+    r#"
 name = "bushy tiers"
 layout = { kind = "tiering" }
 size_ratio = 2

@@ -8,7 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::super::view::{LsmView, MAX_LEVELS};
-use super::{Action, Place, Plan};
+use super::{Action, Place, Plan, PlanInput};
 use crate::version::{FileMeta, Run, SstId, Version};
 
 /// The laws of plans.
@@ -77,12 +77,11 @@ impl Plan {
     /// The first law that is broken, and by what.
     pub fn check(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
         self.check_inputs(view)?;
-        let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
         match self.action {
-            Action::Drop => self.check_drop(view, &inputs),
+            Action::Drop => self.check_drop(view),
             Action::Merge | Action::Move => {
-                self.check_output(view, &inputs)?;
-                self.check_way(view, &inputs)?;
+                self.check_output(view)?;
+                self.check_way(view)?;
                 self.check_running(view)
             }
         }
@@ -100,6 +99,7 @@ impl Plan {
             ensure(!input.files.is_empty(), Law::HasInputs, || format!("no file of {}", show(place)))?;
             let run = view.level(input.level).runs.iter().find(|run| run.order == input.run);
             let mut rest = run.map_or(&[][..], |run| &run.files[..]);
+            let touched = view.is_touched(place);
             for file in &input.files {
                 // Both sides ascend, so each file is searched behind the one before it: duplicates and disorder show as missing.
                 // Most plans take neighbours, or whole runs.
@@ -110,13 +110,13 @@ impl Plan {
                     format!("file {} is not in {}, or is there twice", file.id.0, show(place))
                 })?;
                 rest = &rest[at + 1..];
-                ensure(!view.is_busy(file.id), Law::NotBusy, || format!("file {} is in use", file.id.0))?;
+                ensure(!touched || !view.is_busy(file.id), Law::NotBusy, || format!("file {} is in use", file.id.0))?;
             }
         }
         Ok(())
     }
 
-    fn check_output(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+    fn check_output(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
         let output = self.output;
         ensure(output.level.0 < MAX_LEVELS, Law::LevelExists, || {
             format!("L{}, the deepest is L{}", output.level.0, MAX_LEVELS - 1)
@@ -138,26 +138,24 @@ impl Plan {
             ensure(!stays, Law::MoveKeepsFiles, || format!("files of {} would stay there", show(output)))?;
         }
         match view.level(output.level).runs.iter().find(|run| run.order == output.run) {
-            Some(run) if !self.takes_all(output, run) => self.check_disjoint(run, inputs),
-            _ => Ok(()),
+            Some(run) => self.check_disjoint(run),
+            None => Ok(()),
         }
     }
 
-    /// Whether every file of `run`, which stands in `place`, is an input: then nothing in it can be in the way. The inputs are known to
-    /// be there, each once.
-    fn takes_all(&self, place: Place, run: &Run) -> bool {
-        self.inputs.iter().any(|input| input.place() == place && input.files.len() == run.files.len())
+    /// The input files of the run in `place`.
+    fn taken(&self, place: Place) -> &[Arc<FileMeta>] {
+        self.inputs.binary_search_by(|input| input.place().cmp(&place)).map_or(&[], |at| &self.inputs[at].files)
     }
 
     /// A merge may write one file over the inputs' whole hull; a moved file takes its own range only.
-    fn check_disjoint(&self, run: &Run, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+    fn check_disjoint(&self, run: &Run) -> Result<(), LawBroken> {
+        let taken = self.taken(self.output);
         let overlapped = match self.action {
-            Action::Move => {
-                self.files().find_map(|file| outsider(run.overlapping(&file.smallest, &file.largest), inputs))
-            }
+            Action::Move => self.files().find_map(|file| outsider(&run.files, taken, &file.smallest, &file.largest)),
             Action::Merge | Action::Drop => {
                 let (first, last) = self.hull();
-                outsider(run.overlapping(first, last), inputs)
+                outsider(&run.files, taken, first, last)
             }
         };
         match overlapped {
@@ -168,16 +166,31 @@ impl Plan {
         }
     }
 
-    fn check_way(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+    fn check_way(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
+        let ends = || self.inputs.iter().map(PlanInput::place).chain([self.output]);
+        let (newest, oldest) = (ends().min().unwrap_or(self.output), ends().max().unwrap_or(self.output));
+        // Runs that are inputs as a whole stand in nobody's way. The inputs are known to be there, each once.
+        let between = places(view.version).filter(|(place, _)| newest <= *place && *place <= oldest);
+        let partly = between.map(|(place, run)| (place, &run.files[..], self.taken(place)));
+        let partly: Vec<_> = partly.filter(|(_, files, taken)| taken.len() < files.len()).collect();
         for input in &self.inputs {
-            let way = places(view.version).filter(|(place, _)| place.on_way(input.place(), self.output));
-            for (place, run) in way.filter(|(place, run)| !self.takes_all(*place, run)) {
-                // Both ascend: what ends before a file ends before the next one, too.
-                let mut rest = &run.files[..];
+            for (place, mut rest, mut taken) in partly.iter().copied() {
+                if !place.on_way(input.place(), self.output) {
+                    continue;
+                }
+                // Mostly all that stands in the way comes along: two searches tell.
+                let (first, last) = (&input.files[0].smallest, &input.files[input.files.len() - 1].largest);
+                if outsider(rest, taken, first, last).is_none() {
+                    continue;
+                }
+                // All ascend: what ends before a file ends before the next one, too.
                 for file in &input.files {
                     rest = behind(rest, &file.smallest);
-                    let met = rest.iter().take_while(|other| other.smallest <= file.largest);
-                    if let Some(other) = met.into_iter().find(|other| !inputs.contains(&other.id)) {
+                    taken = behind(taken, &file.smallest);
+                    if rest.is_empty() {
+                        break;
+                    }
+                    if let Some(other) = first_other(until(rest, &file.largest), until(taken, &file.largest)) {
                         return broken(
                             Law::AgeOrder,
                             format!("file {} would pass file {} of {}", file.id.0, other.id.0, show(place)),
@@ -200,16 +213,16 @@ impl Plan {
             ensure(self.output != other.output, Law::OutputDisjoint, || {
                 format!("a running job writes {} to {}", show_range(other_first, other_last), show(other.output))
             })?;
-            let met = self.inputs.iter().filter(|input| other.output.on_way(input.place(), self.output));
-            let met = met.flat_map(|input| &input.files).find(|file| file.overlaps(other_first, other_last));
+            let mut met = self.inputs.iter().filter(|input| other.output.on_way(input.place(), self.output));
+            let met = met.find_map(|input| overlapping(&input.files, other_first, other_last).first());
             if let Some(file) = met {
                 return broken(
                     Law::AgeOrder,
                     format!("file {} would pass what a running job writes to {}", file.id.0, show(other.output)),
                 );
             }
-            let met = other.inputs.iter().filter(|input| self.output.on_way(input.place(), other.output));
-            let met = met.flat_map(|input| &input.files).find(|file| file.overlaps(first, last));
+            let mut met = other.inputs.iter().filter(|input| self.output.on_way(input.place(), other.output));
+            let met = met.find_map(|input| overlapping(&input.files, first, last).first());
             if let Some(file) = met {
                 return broken(Law::RunningApart, format!("file {} of a running job would pass the output", file.id.0));
             }
@@ -217,10 +230,11 @@ impl Plan {
         Ok(())
     }
 
-    fn check_drop(&self, view: &LsmView<'_>, inputs: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+    fn check_drop(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
+        let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
         for input in &self.inputs {
             for file in &input.files {
-                ensure(only_dead_tombstones(view, input.place(), file, inputs), Law::DropLosesNothing, || {
+                ensure(only_dead_tombstones(view, input.place(), file, &inputs), Law::DropLosesNothing, || {
                     format!("file {} holds more than tombstones that hide nothing", file.id.0)
                 })?;
             }
@@ -242,10 +256,7 @@ pub(in super::super) fn only_dead_tombstones(
     file: &FileMeta,
     leaving: &BTreeSet<SstId>,
 ) -> bool {
-    file.tombstones == file.entries
-        && file.range_tombstones == 0
-        && view.visible_to_all_snapshots(file)
-        && hides_nothing(view, place, file, leaving)
+    file.is_all_tombstones() && view.visible_to_all_snapshots(file) && hides_nothing(view, place, file, leaving)
 }
 
 /// Whether no older file than `place` could hold a key of `file`; files of `leaving` do not count.
@@ -257,22 +268,52 @@ pub(in super::super) fn hides_nothing(
 ) -> bool {
     places(view.version)
         .filter(|(older, _)| *older > place)
-        .all(|(_, run)| outsider(run.overlapping(&file.smallest, &file.largest), leaving).is_none())
+        .all(|(_, run)| run.overlapping(&file.smallest, &file.largest).iter().all(|other| leaving.contains(&other.id)))
 }
 
 /// The files that do not end before `key`. Looks near the front first: in a walk along two runs it is mostly there.
 pub(in super::super) fn behind<'a>(files: &'a [Arc<FileMeta>], key: &[u8]) -> &'a [Arc<FileMeta>] {
-    let ends_before = |file: &Arc<FileMeta>| file.largest[..] < *key;
+    &files[leading(files, |file| file.largest[..] < *key)..]
+}
+
+/// The files that do not begin after `key`; looks near the front first.
+fn until<'a>(files: &'a [Arc<FileMeta>], key: &[u8]) -> &'a [Arc<FileMeta>] {
+    &files[..leading(files, |file| file.smallest[..] <= *key)]
+}
+
+/// How many files at the front `hold`; behind the first that does not, none does.
+fn leading(files: &[Arc<FileMeta>], holds: impl Fn(&Arc<FileMeta>) -> bool) -> usize {
     let mut reach = 1;
-    while files.get(reach - 1).is_some_and(ends_before) {
+    while files.get(reach - 1).is_some_and(&holds) {
         reach *= 2;
     }
     let (from, to) = (reach / 2, reach.min(files.len()));
-    &files[from + files[from..to].partition_point(ends_before)..]
+    from + files[from..to].partition_point(holds)
 }
 
-fn outsider<'a>(files: &'a [Arc<FileMeta>], inputs: &BTreeSet<SstId>) -> Option<&'a Arc<FileMeta>> {
-    files.iter().find(|file| !inputs.contains(&file.id))
+/// The files of `files`, which ascend and share no key, that could hold a key of `first..=last`.
+fn overlapping<'a>(files: &'a [Arc<FileMeta>], first: &[u8], last: &[u8]) -> &'a [Arc<FileMeta>] {
+    let rest = &files[files.partition_point(|file| file.largest[..] < *first)..];
+    &rest[..rest.partition_point(|file| file.smallest[..] <= *last)]
+}
+
+/// A file of the run `files` that overlaps `first..=last` and is not one of `taken`, which are files of the same run.
+fn outsider<'a>(
+    files: &'a [Arc<FileMeta>],
+    taken: &[Arc<FileMeta>],
+    first: &[u8],
+    last: &[u8],
+) -> Option<&'a Arc<FileMeta>> {
+    first_other(overlapping(files, first, last), overlapping(taken, first, last))
+}
+
+/// The first of `met` that is not in `ours`. Both are what a run and a part of it hold of one key range, ascending: as many in both means that they
+/// are the same.
+fn first_other<'a>(met: &'a [Arc<FileMeta>], ours: &[Arc<FileMeta>]) -> Option<&'a Arc<FileMeta>> {
+    if met.len() == ours.len() {
+        return None;
+    }
+    met.iter().enumerate().find(|(at, file)| ours.get(*at).is_none_or(|own| own.id != file.id)).map(|(_, file)| file)
 }
 
 fn ensure(holds: bool, law: Law, what: impl FnOnce() -> String) -> Result<(), LawBroken> {

@@ -252,7 +252,7 @@ pub struct Setting {
     pub newest_group: bool,
 }
 
-fn count(n: u32) -> usize {
+pub(super) fn count(n: u32) -> usize {
     to_usize(n.into())
 }
 

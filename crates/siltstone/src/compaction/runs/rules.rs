@@ -29,8 +29,18 @@ pub fn similar_size(
     max: usize,
     stop: StopStyle,
 ) -> Option<Range<usize>> {
-    let grown = |bytes: u128| bytes * (100 + u128::from(percent));
-    let span_from = |start: usize| {
+    similar_spans(runs, percent, max, stop).find(|span| span.len() >= min.max(2))
+}
+
+/// For each idle run, from the newest on, the span that begins there.
+pub(super) fn similar_spans(
+    runs: &[RunFact<'_>],
+    percent: u32,
+    max: usize,
+    stop: StopStyle,
+) -> impl Iterator<Item = Range<usize>> {
+    let grown = move |bytes: u128| bytes * (100 + u128::from(percent));
+    let span_from = move |start: usize| {
         let mut bytes = u128::from(runs[start].bytes);
         let mut end = start + 1;
         while end < runs.len() && end - start < max && runs[end].idle {
@@ -44,20 +54,40 @@ pub fn similar_size(
         }
         start..end
     };
-    (0..runs.len()).filter(|start| runs[*start].idle).map(span_from).find(|span| span.len() >= min.max(2))
+    (0..runs.len()).filter(|start| runs[*start].idle).map(span_from)
 }
 
 /// RocksDB universal, rule 4: with more idle runs than `due`, the newest neighbours that are idle, one more than there are too many.
 pub fn too_many(runs: &[RunFact<'_>], due: usize, max: usize) -> Option<Range<usize>> {
+    excess_spans(runs, due, max)?.find(|span| span.len() >= 2)
+}
+
+/// From each run on, as many neighbours that are idle as are to be merged; none if there are not too many runs.
+pub(super) fn excess_spans(runs: &[RunFact<'_>], due: usize, max: usize) -> Option<impl Iterator<Item = Range<usize>>> {
     let idle = runs.iter().filter(|run| run.idle).count();
     let width = (idle.checked_sub(due).filter(|excess| *excess > 0)? + 1).min(max.max(2));
-    let idle_from = |start: usize| runs[start..].iter().take_while(|run| run.idle).count().min(width);
-    (0..runs.len()).map(|start| start..start + idle_from(start)).find(|span| span.len() >= 2)
+    let idle_from = move |start: usize| runs[start..].iter().take_while(|run| run.idle).count().min(width);
+    Some((0..runs.len()).map(move |start| start..start + idle_from(start)))
 }
 
 /// The newest runs up to the first busy one.
-fn idle_newest<'r, 'a>(runs: &'r [RunFact<'a>]) -> &'r [RunFact<'a>] {
+pub(super) fn idle_newest<'r, 'a>(runs: &'r [RunFact<'a>]) -> &'r [RunFact<'a>] {
     &runs[..runs.iter().take_while(|run| run.idle).count()]
+}
+
+/// Whether so many runs have gathered that HBase counts as stuck.
+pub(super) fn is_stuck(runs: &[RunFact<'_>], stuck_runs: usize) -> bool {
+    let busy = runs.iter().filter(|run| !run.idle).count();
+    runs.len() - busy + usize::from(busy > 0) >= stuck_runs
+}
+
+/// Whether no run of a window is larger than `ratio` times the others together.
+pub(super) fn in_ratio(window: &[RunFact<'_>], ratio: f64) -> bool {
+    let bytes = to_f64(sum(window));
+    window.iter().all(|run| {
+        let own = to_f64(run.bytes);
+        own <= ratio * (bytes - own)
+    })
 }
 
 /// HBase's exploring policy. Windows are tried from the oldest on, so the oldest of equals wins.
@@ -68,8 +98,7 @@ pub fn exploring(
     min_bytes: f64,
     stuck_runs: usize,
 ) -> Option<Range<usize>> {
-    let busy = runs.iter().filter(|run| !run.idle).count();
-    let stuck = runs.len() - busy + usize::from(busy > 0) >= stuck_runs;
+    let stuck = is_stuck(runs, stuck_runs);
     let candidates = idle_newest(runs);
     let mut best: Option<(Range<usize>, f64)> = None;
     let mut smallest: Option<(Range<usize>, f64)> = None;
@@ -80,11 +109,7 @@ pub fn exploring(
             if smallest.as_ref().is_none_or(|(_, least)| bytes < *least) {
                 smallest = Some((window.clone(), bytes));
             }
-            let in_ratio = candidates[window.clone()].iter().all(|run| {
-                let own = to_f64(run.bytes);
-                own <= ratio * (bytes - own)
-            });
-            if bytes >= min_bytes && !in_ratio {
+            if bytes >= min_bytes && !in_ratio(&candidates[window.clone()], ratio) {
                 continue;
             }
             let better = best.as_ref().is_none_or(|(best, best_bytes)| {
@@ -143,19 +168,38 @@ pub fn size_sorted(
     max_runs: usize,
     file_max: usize,
 ) -> Option<Vec<usize>> {
+    ratios(runs, ratio, lowest_ratio, file_max)
+        .find_map(|ratio| size_windows(runs, ratio, max_runs).find_map(|(_, taken)| taken))
+        .map(ascending)
+}
+
+/// The ratios that are tried, one after the other.
+pub(super) fn ratios(
+    runs: &[RunFact<'_>],
+    ratio: f64,
+    lowest_ratio: f64,
+    file_max: usize,
+) -> impl Iterator<Item = f64> {
+    let tenth = move |step: u32| ratio - 0.1 * f64::from(step);
+    let lowered = (1..).map(tenth).take_while(move |ratio| *ratio >= lowest_ratio).chain([lowest_ratio]);
+    std::iter::once(ratio).chain(lowered.take(if runs.len() > file_max { usize::MAX } else { 0 }))
+}
+
+/// The windows of `max_runs` neighbours by size, the smallest first, and what of each would be merged; both by ascending size.
+pub(super) fn size_windows(
+    runs: &[RunFact<'_>],
+    ratio: f64,
+    max_runs: usize,
+) -> impl Iterator<Item = (Vec<usize>, Option<Vec<usize>>)> {
     let sorted = by_size(runs);
     let sizes: Vec<u64> = sorted.iter().map(|at| runs[*at].bytes).collect();
     let width = max_runs.min(sizes.len()).max(1);
-    let search = |ratio: f64| {
-        let windows = (0..=sizes.len().checked_sub(width)?).map(|start| start..start + width);
-        windows.into_iter().find_map(|window| {
-            let len = largest_good_prefix(&sizes[window.clone()], ratio)?;
-            Some(ascending(sorted[window.start..window.start + len].to_vec()))
-        })
-    };
-    let tenth = |step: u32| ratio - 0.1 * f64::from(step);
-    let lowered = || (1..).map(tenth).take_while(|ratio| *ratio >= lowest_ratio).chain([lowest_ratio]).find_map(search);
-    search(ratio).or_else(|| if runs.len() > file_max { lowered() } else { None })
+    let starts = (sizes.len() + 1).saturating_sub(width);
+    (0..starts).map(move |start| {
+        let window = sorted[start..start + width].to_vec();
+        let taken = largest_good_prefix(&sizes[start..start + width], ratio).map(|len| window[..len].to_vec());
+        (window, taken)
+    })
 }
 
 /// How many of `sizes`, which ascend, are merged. A prefix is good if its largest times the ratio is less than its sum. Where the next
@@ -217,8 +261,18 @@ pub fn size_levels(
     runs_per_level: usize,
     jitter_percent: u32,
 ) -> Option<Range<usize>> {
+    full_prefixes(runs, ratio, runs_per_level, jitter_percent).last().map(|taken| 0..*taken)
+}
+
+/// How many of the newest runs a merge would take to relieve each level that holds too many, ascending.
+pub(super) fn full_prefixes(
+    runs: &[RunFact<'_>],
+    ratio: f64,
+    runs_per_level: usize,
+    jitter_percent: u32,
+) -> Vec<usize> {
     if runs.len() < 2 || runs.iter().any(|run| !run.idle) {
-        return None;
+        return Vec::new();
     }
     let ratio = ratio.max(2.0);
     let bytes = |run: Option<&RunFact<'_>>| to_f64(run.map_or(1, |run| run.bytes.max(1)));
@@ -227,8 +281,8 @@ pub fn size_levels(
     while (target / ratio).ceil() > newest {
         target = (target / ratio).ceil();
     }
-    let (mut level_runs, mut taken, mut total) = (0, 0, 0.0);
-    let mut written = 0.0;
+    let (mut level_runs, mut total, mut written) = (0, 0.0, 0.0);
+    let mut full = Vec::new();
     for (at, run) in runs.iter().enumerate() {
         level_runs += 1;
         total += to_f64(run.bytes);
@@ -237,34 +291,47 @@ pub fn size_levels(
             target *= ratio;
         }
         if level_runs > runs_per_level + usize::from(hits(run.seed.0, jitter_percent)) {
-            (taken, written) = (at + 1, total);
+            written = total;
+            full.push(at + 1);
         }
     }
-    if level_runs > 1 {
-        taken = runs.len();
+    if level_runs > 1 && full.last() != Some(&runs.len()) {
+        full.push(runs.len());
     }
-    (taken >= 2).then_some(0..taken)
+    full.retain(|taken| *taken >= 2);
+    full
 }
 
 /// AsterixDB's concurrent policy.
 pub fn suffix(runs: &[RunFact<'_>], min: usize, max: usize, ratio: f64) -> Option<Range<usize>> {
     let runs = idle_newest(runs);
-    let accepts = |end: &usize| {
-        let start = (end + 1).saturating_sub(max);
-        to_f64(runs[*end].bytes) <= ratio * to_f64(sum(&runs[start..*end]))
-    };
-    let end = (min.max(2) - 1..runs.len()).rev().find(accepts)?;
-    Some((end + 1).saturating_sub(max)..end + 1)
+    let spans = (min.max(2) - 1..runs.len()).rev().map(|end| (end + 1).saturating_sub(max)..end + 1);
+    spans.into_iter().find(|span| suffix_fits(runs, span, ratio))
+}
+
+/// Whether the oldest run of a span is not larger than `ratio` times the others.
+pub(super) fn suffix_fits(runs: &[RunFact<'_>], span: &Range<usize>, ratio: f64) -> bool {
+    let end = span.end - 1;
+    to_f64(runs[end].bytes) <= ratio * to_f64(sum(&runs[span.start..end]))
 }
 
 /// AsterixDB's prefix policy.
 pub fn prefix(runs: &[RunFact<'_>], max_bytes: u64, tolerance: usize, ratio: f64) -> Option<Range<usize>> {
-    let small = idle_newest(runs).iter().take_while(|run| run.bytes <= max_bytes).count();
+    let small = small_newest(runs, max_bytes);
     if sum(&runs[..small]) <= max_bytes && small <= tolerance {
         return None;
     }
-    let fits = |len: &usize| to_f64(runs[len - 1].bytes) <= ratio * to_f64(sum(&runs[..len - 1]));
-    (2..=small).rev().find(fits).map(|len| 0..len)
+    (2..=small).rev().find(|len| prefix_fits(runs, *len, ratio)).map(|len| 0..len)
+}
+
+/// How many of the newest runs are idle and not larger than `max_bytes`.
+pub(super) fn small_newest(runs: &[RunFact<'_>], max_bytes: u64) -> usize {
+    idle_newest(runs).iter().take_while(|run| run.bytes <= max_bytes).count()
+}
+
+/// Whether the oldest of the newest `len` runs is not larger than `ratio` times the newer ones.
+pub(super) fn prefix_fits(runs: &[RunFact<'_>], len: usize, ratio: f64) -> bool {
+    to_f64(runs[len - 1].bytes) <= ratio * to_f64(sum(&runs[..len - 1]))
 }
 
 /// AsterixDB's constant policy: the flush with number n, which is the newest run's order, merges everything from the position that

@@ -14,7 +14,7 @@ use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::guards::GuardMask;
 use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
-use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Reuse};
+use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::runs::{Relief, shard_borders};
 use super::super::targets::Basis;
@@ -23,10 +23,11 @@ use super::super::view::{LsmView, MAX_LEVELS};
 use super::whole_runs::{self, Runs, Target};
 use super::{Levels, Priority, Rule, Strategy, TieBreak};
 use crate::num::{to_f64, to_u64, to_usize};
-use crate::version::{FileMeta, LevelId, Run, SstId};
+use crate::version::{FileMeta, LevelId, Run};
 
 mod explain;
 mod guard;
+mod shown;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -54,12 +55,52 @@ impl Firing<'_> {
     }
 }
 
+/// All measurements of a tree.
+struct Measured<'a> {
+    /// What fires, the most important first.
+    firing: Vec<Firing<'a>>,
+    /// What does not.
+    quiet: Vec<Firing<'a>>,
+}
+
 /// What became of a firing.
 enum Attempt {
     Plan(Box<Plan>),
-    /// Running jobs are in the way; these are the files that it waits for.
-    Blocked(Vec<SstId>),
+    /// Running jobs are in the way; these are the inputs that it waits for.
+    Blocked(Vec<PlanInput>),
     Nothing,
+}
+
+/// Files that are held back for more important firings that wait.
+#[derive(Default)]
+struct Held(Vec<PlanInput>);
+
+impl Held {
+    /// Whether some file of `plan` is held back. Both sides ascend by key in each run.
+    fn meets(&self, plan: &Plan) -> bool {
+        let shared = |input: &PlanInput| {
+            let there = self.0.iter().filter(|held| held.place() == input.place());
+            there.into_iter().any(|held| share_a_file(&held.files, &input.files))
+        };
+        plan.inputs.iter().any(shared)
+    }
+}
+
+/// Whether some file is in both of `a` and `b`, which are files of one run.
+fn share_a_file(mut a: &[Arc<FileMeta>], mut b: &[Arc<FileMeta>]) -> bool {
+    while let ([first, ..], [other, ..]) = (a, b) {
+        if first.id == other.id {
+            return true;
+        }
+        // What begins first cannot be in the other list before the place where that list has come to.
+        let skip =
+            |files: &[Arc<FileMeta>], to: &FileMeta| files.partition_point(|file| file.smallest < to.smallest).max(1);
+        match first.smallest < other.smallest {
+            true => a = &a[skip(a, other)..],
+            false => b = &b[skip(b, first)..],
+        }
+    }
+    false
 }
 
 /// How many of the best candidates are tried before a level waits: each one tried costs a check.
@@ -76,15 +117,21 @@ impl CompactionPolicy for Strategy {
         if let Some(plan) = self.free_move(&shape) {
             return Some(plan);
         }
-        let mut held: BTreeSet<SstId> = BTreeSet::new();
-        for firing in self.firings(&shape, runs.as_ref()) {
-            match self.attempt(&shape, runs.as_ref(), &firing, &held) {
-                Attempt::Plan(plan) => return Some(*plan),
+        let mut held = Held::default();
+        let measured = self.measured(&shape, runs.as_ref());
+        for (at, firing) in measured.firing.iter().enumerate() {
+            match self.attempt(&shape, runs.as_ref(), firing, &held) {
+                Attempt::Plan(mut plan) => {
+                    if plan.record.candidates.is_empty() {
+                        self.show_runs(&shape, runs.as_ref(), &measured, at, &mut plan.record);
+                    }
+                    return Some(*plan);
+                }
                 Attempt::Blocked(files) => {
-                    if let Some(plan) = self.instead_within_l0(&shape, &firing, &held) {
+                    if let Some(plan) = self.instead_within_l0(&shape, firing, &held) {
                         return Some(plan);
                     }
-                    held.extend(files);
+                    held.0.extend(files);
                 }
                 Attempt::Nothing => {}
             }
@@ -114,7 +161,9 @@ impl CompactionPolicy for Strategy {
         // The levels between L0 and the base hold nothing.
         let base = shape.targets.base;
         let levels = std::iter::once(LevelId(0)).chain((base.0..=view.last_level().max(base).0).map(LevelId));
-        levels.map(|level| self.run_limit(view, level)).fold(0, u32::saturating_add)
+        // Both parts of a level, whether it has them now or not: writers should not feel where a round begins.
+        let parts = |level| u32::from(shape.is_two_phase(level));
+        levels.map(|level| self.run_limit(view, level).saturating_add(parts(level))).fold(0, u32::saturating_add)
     }
 
     fn next_time_ms(&self, view: &LsmView<'_>) -> Option<u64> {
@@ -143,6 +192,10 @@ impl CompactionPolicy for Strategy {
 
     fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
         self.filter_bits.bits(&self.shape(view), new)
+    }
+
+    fn release(&self) -> Release {
+        self.release
     }
 
     fn cut(&self, view: &LsmView<'_>) -> CutRule {
@@ -190,38 +243,43 @@ impl Strategy {
 
     /// Everything that fires, the most important first.
     fn firings<'a>(&'a self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Firing<'a>> {
+        self.measured(shape, runs).firing
+    }
+
+    /// Every rule on every level or group on which it looks.
+    fn measured<'a>(&'a self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Measured<'a> {
         let view = shape.view;
         let mut firings = Vec::new();
+        let mut quiet = Vec::new();
         for (n, rule) in self.rules.iter().enumerate() {
             if let (Some(runs), Granularity::SortedRuns { .. }) = (runs, &rule.granularity) {
-                firings.extend(runs.firing(shape, rule).into_iter().map(|(number, target, measure)| Firing {
-                    rule: Some((n, rule)),
-                    level: LevelId(number),
-                    target: Some(target),
-                    measure,
-                    score: measure.score(),
-                }));
+                for (number, target, measure, fires) in runs.measured(shape, rule) {
+                    let firing = Firing {
+                        rule: Some((n, rule)),
+                        level: LevelId(number),
+                        target: Some(target),
+                        measure,
+                        score: measure.score(),
+                    };
+                    if fires { firings.push(firing) } else { quiet.push(firing) }
+                }
                 continue;
             }
             let levels = view.levels().filter(|level| applies(rule, shape, *level));
             let levels = levels.filter(|level| !rule.trigger.is_tree_wide() || *level == view.last_level());
             for level in levels.filter(|level| level.0 + 1 < MAX_LEVELS) {
-                let measure = rule.trigger.measure(shape, level).filter(|measure| measure.fires());
-                firings.extend(measure.map(|measure| Firing {
-                    rule: Some((n, rule)),
-                    level,
-                    target: None,
-                    measure,
-                    score: rule.trigger.urgency(shape, level, measure),
-                }));
+                let Some(measure) = rule.trigger.measure(shape, level) else { continue };
+                let fires = measure.fires();
+                let score = if fires { rule.trigger.urgency(shape, level, measure) } else { measure.score() };
+                let firing = Firing { rule: Some((n, rule)), level, target: None, measure, score };
+                if fires { firings.push(firing) } else { quiet.push(firing) }
             }
         }
         for level in view.levels().filter(|level| shape.is_leveled(*level)) {
-            let runs = view.level(level).runs.len();
-            if runs > 1 {
+            let measure = runs_too_many(shape, level);
+            if measure.fires() {
                 // The score is the runs too many: one more than allowed is just due, so that a full level goes first.
-                let measure = Measure { value: to_f64(to_u64(runs)), threshold: 2.0 };
-                let score = measure.value - 1.0;
+                let score = measure.value - measure.threshold + 1.0;
                 firings.push(Firing { rule: None, level, target: None, measure, score });
             }
         }
@@ -245,32 +303,28 @@ impl Strategy {
             let is_read = |rule: &Rule| matches!(rule.trigger, Trigger::GuardReads { .. });
             firings.sort_by_key(|firing| firing.rule.is_some_and(|(_, rule)| is_read(rule)));
         }
-        firings
+        Measured { firing: firings, quiet }
     }
 
     /// More runs than expected and no rule that knows what to do: see [`Layout::Runs`](super::super::layout::Layout::Runs).
-    fn relieve(&self, shape: &Shape<'_>, runs: &Runs<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+    fn relieve(&self, shape: &Shape<'_>, runs: &Runs<'_>, held: &Held) -> Option<Plan> {
         let (excess, measure) = runs.excess(self, shape)?;
-        let (draft, action) = match runs.relief(shape.view, excess)? {
+        let (relief, considered) = runs.relief(shape.view, excess)?;
+        let (draft, action) = match relief {
             Relief::Join(draft) => (draft, Action::Move),
             Relief::Merge(draft) => (draft, Action::Merge),
         };
         let firing = Firing { rule: None, level: LevelId(0), target: None, measure, score: measure.score() };
-        let plan = Plan { action, ..self.finish(shape, &firing, draft) };
+        let mut plan = Plan { action, ..self.finish(shape, &firing, draft) };
+        shown::excess(shape, &considered, &mut plan);
         is_free(shape.view, &plan, held).then_some(plan)
     }
 
-    fn attempt(
-        &self,
-        shape: &Shape<'_>,
-        runs: Option<&Runs<'_>>,
-        firing: &Firing<'_>,
-        held: &BTreeSet<SstId>,
-    ) -> Attempt {
+    fn attempt(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>, firing: &Firing<'_>, held: &Held) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let Some((_, rule)) = firing.rule else {
-            return self.one_draft(shape, firing, held, granularity::into_oldest_run(view, level));
+            return self.one_draft(shape, firing, held, granularity::into_oldest_run(shape, level));
         };
         if let (Some(runs), Some(target), Granularity::SortedRuns { pick }) = (runs, &firing.target, &rule.granularity)
         {
@@ -299,21 +353,14 @@ impl Strategy {
         self.one_draft(shape, firing, held, draft)
     }
 
-    fn one_draft(
-        &self,
-        shape: &Shape<'_>,
-        firing: &Firing<'_>,
-        held: &BTreeSet<SstId>,
-        draft: Option<Draft>,
-    ) -> Attempt {
+    fn one_draft(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &Held, draft: Option<Draft>) -> Attempt {
         let Some(draft) = draft else {
             return Attempt::Nothing;
         };
-        let files: Vec<SstId> = draft.files().map(|file| file.id).collect();
         let plan = self.finish(shape, firing, draft);
         match is_free(shape.view, &plan, held) {
             true => Attempt::Plan(Box::new(plan)),
-            false => Attempt::Blocked(files),
+            false => Attempt::Blocked(plan.inputs),
         }
     }
 
@@ -338,6 +385,7 @@ impl Strategy {
             reuse: if about_files && self.reuse == Reuse::MovesFirst { Reuse::Picked } else { self.reuse },
             borders,
             cursor: None,
+            release: self.release,
             record,
         };
         let guards = self.guards(plan.output.level);
@@ -367,6 +415,7 @@ impl Strategy {
                 cut,
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: Release::AtEnd,
                 borders: Vec::new(),
                 record,
             };
@@ -383,7 +432,7 @@ impl Strategy {
     }
 
     /// A merge within L0, if the strategy has them, when a running job is in the way of what `firing` wanted of L0.
-    fn instead_within_l0(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &BTreeSet<SstId>) -> Option<Plan> {
+    fn instead_within_l0(&self, shape: &Shape<'_>, firing: &Firing<'_>, held: &Held) -> Option<Plan> {
         let intra = self.intra_l0.as_ref()?;
         let view = shape.view;
         let due = shape.run_limit(LevelId(0)).saturating_add(intra.extra_runs);
@@ -403,7 +452,7 @@ impl Strategy {
     }
 
     /// The best file, by the rule's movement, from which a legal plan can be made.
-    fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &BTreeSet<SstId>) -> Attempt {
+    fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &Held) -> Attempt {
         let view = shape.view;
         let level = firing.level;
         let picks = candidates(shape, rule, level);
@@ -412,7 +461,7 @@ impl Strategy {
         let scores: Vec<Vec<f64>> =
             rule.movement.iter().map(|movement| movement::scores(*movement, &choice, &files)).collect();
         let ranked = self.rank(rule, &choice, &scores, &files);
-        let mut blocked: Option<Vec<SstId>> = None;
+        let mut blocked: Option<Vec<PlanInput>> = None;
         for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
             let pick = picks[*best];
             let taken = match rule.movement.contains(&Movement::MaxRatioWindow) {
@@ -431,7 +480,7 @@ impl Strategy {
             };
             let mut plan = self.finish(shape, firing, draft);
             if !is_free(view, &plan, held) {
-                blocked.get_or_insert_with(|| plan.files().map(|file| file.id).collect());
+                blocked.get_or_insert(plan.inputs);
                 continue;
             }
             if rule.movement.contains(&Movement::RoundRobin) {
@@ -487,20 +536,28 @@ impl Strategy {
     }
 }
 
-fn is_free(view: &LsmView<'_>, plan: &Plan, held: &BTreeSet<SstId>) -> bool {
-    (held.is_empty() || plan.files().all(|file| !held.contains(&file.id))) && plan.check(view).is_ok()
+fn is_free(view: &LsmView<'_>, plan: &Plan, held: &Held) -> bool {
+    !held.meets(plan) && plan.check(view).is_ok()
+}
+
+/// How many runs a leveled level holds, and how many are too many for the layout.
+fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
+    let runs = to_f64(to_u64(shape.view.level(level).runs.len()));
+    Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
 }
 
 /// The idle files that a rule may choose from, ascending by smallest key. In a leveled level with several runs only the oldest counts: the
-/// layout's rule is about the others.
+/// layout's rule is about the others. An insertion part stays for long, so rules about single files see its files, too.
 fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a>> {
     let view = shape.view;
     let runs = &view.level(level).runs;
-    let runs: &'a [Run] = if shape.is_leveled(level) { &runs[runs.len().saturating_sub(1)..] } else { runs };
+    let all = !shape.is_leveled(level) || (shape.is_two_phase(level) && rule.trigger.wants_files());
+    let runs: &'a [Run] = if all { runs } else { &runs[runs.len().saturating_sub(1)..] };
     let mut picks = Vec::new();
     for run in runs {
         let place = Place { level, run: run.order };
-        let wanted = |file: &FileMeta| !view.is_busy(file.id) && rule.trigger.wants(shape, place, file);
+        let touched = view.is_touched(place);
+        let wanted = |file: &FileMeta| rule.trigger.wants(shape, place, file) && !(touched && view.is_busy(file.id));
         let wanted = (0..run.files.len()).filter(|at| wanted(&run.files[*at]));
         picks.extend(wanted.map(|at| Pick { level, run, at }));
     }
@@ -511,10 +568,12 @@ fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a
     picks
 }
 
-/// The record's candidates: the chosen first, then the best of the others.
+/// The record's candidates: the chosen first, then the best of the others. A function of its own, so that `benches/records.rs` can count it.
+#[inline(never)]
 fn shown(ranked: &[usize], chosen: usize, files: &[&FileMeta], scores: &[Vec<f64>]) -> Vec<Candidate> {
     let candidate = |place: usize| Candidate {
         file: files[ranked[place]].id,
+        runs: 0,
         scores: scores.iter().map(|scores| scores[ranked[place]]).collect(),
         chosen: place == chosen,
         // Whatever ranks before the chosen one was tried and could not be taken.

@@ -25,11 +25,12 @@ use crate::num::to_u64;
 use crate::version::{LevelId, Version, text};
 
 /// Values for parameters without a default, by name, in TOML: those that make an option complete are tried.
-const SAMPLES: [(&str, &str); 16] = [
+const SAMPLES: [(&str, &str); 17] = [
     ("w", "[0]"),
     ("grouping", "{ kind = \"time-order\" }"),
     ("age", "\"1h\""),
     ("ttl", "\"1h\""),
+    ("after", "\"10s\""),
     ("window", "\"1h\""),
     ("count", "2"),
     ("bytes", "1048576"),

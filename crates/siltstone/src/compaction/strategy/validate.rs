@@ -20,7 +20,7 @@ impl Strategy {
         let level1 = self.level1_memtables.is_none_or(|n| n > 0.0 && n.is_finite());
         check(level1, None, "level1_memtables: above 0")?;
         match &self.layout {
-            Layout::OneLeveling { l0_runs } => {
+            Layout::OneLeveling { l0_runs, .. } => {
                 check(*l0_runs >= 2, None, "layout: l0_runs: at least 2 (one run is the layout leveling)")?
             }
             Layout::Hybrid { runs } => {
@@ -35,7 +35,7 @@ impl Strategy {
                 whole_runs::validate_grouping(grouping).map_err(|what| (None, format!("layout: grouping: {what}")))?;
             }
             Layout::Guarded(guarded) => guarded.validate().map_err(|what| (None, format!("layout: {what}")))?,
-            Layout::Leveling {} | Layout::Tiering {} | Layout::LLeveling {} => {}
+            Layout::Leveling { .. } | Layout::Tiering {} | Layout::LLeveling {} => {}
         }
         self.validate_beside()?;
         whole_runs::validate_cut(self).map_err(|what| (None, what))?;
@@ -70,7 +70,7 @@ impl Strategy {
                 return refuse("level_targets: levels: from 2 to 32");
             }
             LevelTargets::Dynamic { .. }
-                if !matches!(self.layout, Layout::Leveling {} | Layout::OneLeveling { .. }) =>
+                if !matches!(self.layout, Layout::Leveling { .. } | Layout::OneLeveling { .. }) =>
             {
                 return refuse("level_targets: dynamic takes layout leveling or one-leveling");
             }
@@ -86,6 +86,9 @@ impl Strategy {
                 return refuse("level_targets: the table holds L1 already; level1_memtables goes with the other kinds");
             }
             _ => {}
+        }
+        if self.cut.file_bytes == Some(0) {
+            return refuse("cut: file_bytes: above 0");
         }
         if let FilterBits::PerLevel { bits } = &self.filter_bits
             && (bits.is_empty() || !bits.iter().all(|n| (0.0..=MAX_BITS).contains(n)))
@@ -177,6 +180,16 @@ impl Strategy {
             }
             _ => {}
         }
+        let two_phase =
+            matches!(self.layout, Layout::Leveling { two_phase: true } | Layout::OneLeveling { two_phase: true, .. });
+        let on_leveled = (0..MAX_LEVELS).any(|level| self.may_apply(rule, level) && !self.may_be_tiered(level));
+        if two_phase && on_leveled && !picks_files && !rule.trigger.is_tree_wide() {
+            return Err(format!(
+                "two_phase levels go down file by file: a rule of theirs takes granularity file or files, and trigger {} with \
+                 whole runs takes levels = \"tiered\"",
+                rule.trigger.name()
+            ));
+        }
         // A file that goes to a tiered level would be a run of its own there.
         let to_tiered = |level: &u8| self.may_apply(rule, *level) && self.may_be_tiered(level + 1);
         let in_place = matches!(self.layout, Layout::Runs { .. });
@@ -235,7 +248,7 @@ impl Strategy {
 
     fn may_be_tiered(&self, level: u8) -> bool {
         match &self.layout {
-            Layout::Leveling {} => false,
+            Layout::Leveling { .. } => false,
             Layout::Tiering {} | Layout::Guarded(_) => true,
             Layout::OneLeveling { .. } => level == 0,
             // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.

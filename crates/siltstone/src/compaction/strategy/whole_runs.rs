@@ -3,7 +3,7 @@
 use super::super::granularity::{Draft, Granularity, RunPick};
 use super::super::layout::{Layout, Shape};
 use super::super::runs::pick::Setting;
-use super::super::runs::{self, Group, Grouping, RunFact, Shards, rules};
+use super::super::runs::{self, Considered, Group, Grouping, RunFact, Shards, rules};
 use super::super::trigger::{Measure, Trigger};
 use super::super::view::LsmView;
 use super::{Levels, Rule, Strategy};
@@ -31,35 +31,42 @@ impl<'a> Runs<'a> {
         let Layout::Runs { grouping, .. } = shape.layout else {
             return None;
         };
-        let facts = runs::facts(shape.view);
+        let facts = facts(shape.view, grouping);
         let groups = grouping.groups(&facts, shape.view.sizes.memtable_bytes);
         Some(Runs { facts, groups })
     }
 
-    /// What a rule about whole runs fires on, with the number that stands for a level.
-    pub(super) fn firing(&self, shape: &Shape<'_>, rule: &Rule) -> Vec<(u8, Target, Measure)> {
+    /// What a rule about whole runs measures, with the number that stands for a level and whether it fires.
+    pub(super) fn measured(&self, shape: &Shape<'_>, rule: &Rule) -> Vec<(u8, Target, Measure, bool)> {
+        let firing = |(number, target, measure)| (number, target, measure, true);
         match &rule.trigger {
             Trigger::SpaceAmplification { percent, min_runs } => {
                 let enough = self.facts.len() >= to_usize((*min_runs).into());
                 let found = rules::space_amplification(&self.facts).filter(|_| enough);
                 let measure = |value| Measure { value, threshold: f64::from(*percent) };
                 let fires = found.filter(|(_, value)| measure(*value).fires());
-                fires.map(|(span, value)| (0, Target::Taken(span.collect()), measure(value))).into_iter().collect()
+                let fires = fires.map(|(span, value)| (0, Target::Taken(span.collect()), measure(value)));
+                fires.into_iter().map(firing).collect()
             }
             Trigger::Periodic { age, jitter_percent } => {
-                self.periodic(shape.view, age.as_secs_f64(), *jitter_percent).into_iter().collect()
+                let fires = self.periodic(shape.view, age.as_secs_f64(), *jitter_percent);
+                fires.into_iter().map(firing).collect()
             }
-            Trigger::TierAmplification { percent } => self.two_largest(*percent).into_iter().collect(),
+            Trigger::TierAmplification { percent } => self.two_largest(*percent).into_iter().map(firing).collect(),
             Trigger::SortedRuns { .. } => {
                 let standing = self.groups_of(rule).map(|group| (group, self.runs_due(shape, rule, group)));
-                let fires = standing.filter(|(_, measure)| measure.value >= 2.0 && measure.fires());
-                fires.map(|(group, measure)| (group.number, Target::Group(group.clone()), measure)).collect()
+                let measured = standing.map(|(group, measure)| {
+                    let fires = measure.value >= 2.0 && measure.fires();
+                    (group.number, Target::Group(group.clone()), measure, fires)
+                });
+                measured.collect()
             }
             Trigger::LevelSaturation { .. }
             | Trigger::TombstoneDensity { .. }
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
+            | Trigger::Idle { .. }
             | Trigger::GuardBytes { .. }
             | Trigger::GuardReads { .. } => Vec::new(),
         }
@@ -155,14 +162,14 @@ impl<'a> Runs<'a> {
     /// How many runs the tree holds too many, those that running jobs consume not counted.
     pub(super) fn excess(&self, strategy: &Strategy, shape: &Shape<'_>) -> Option<(usize, Measure)> {
         let idle = self.facts.iter().filter(|fact| fact.idle).count();
-        let expected = to_usize(strategy.expected(shape).unwrap_or(u32::MAX).into());
+        let expected = to_usize(strategy.expected_of(shape, &self.facts).unwrap_or(u32::MAX).into());
         let runs = idle + shape.view.running().len();
         let measure = Measure { value: to_f64(to_u64(runs)), threshold: to_f64(to_u64(expected + 1)) };
         measure.fires().then(|| (runs - expected, measure))
     }
 
     /// What the last resort does about `excess` runs too many.
-    pub(super) fn relief(&self, view: &LsmView<'_>, excess: usize) -> Option<runs::Relief> {
+    pub(super) fn relief(&self, view: &LsmView<'_>, excess: usize) -> Option<(runs::Relief, Vec<Considered>)> {
         runs::relief(view, &self.facts, excess)
     }
 
@@ -173,26 +180,85 @@ impl<'a> Runs<'a> {
             Target::Taken(taken) => return runs::draft(view, taken),
             Target::Group(group) => group,
         };
-        let own: Vec<RunFact<'_>> = group.runs.iter().map(|at| self.facts[*at]).collect();
+        let (own, setting) = self.setting(shape, group, trigger);
+        let taken: Vec<usize> = pick.choose(&own, setting)?.into_iter().map(|at| group.runs[at]).collect();
+        runs::draft(view, &taken)
+    }
+
+    /// What a picker knows of a group.
+    fn setting(&self, shape: &Shape<'_>, group: &Group, trigger: &Trigger) -> (Vec<RunFact<'a>>, Setting) {
         let setting = Setting {
-            memtable_bytes: view.sizes.memtable_bytes,
+            memtable_bytes: shape.view.sizes.memtable_bytes,
             due_runs: to_usize(due_runs(shape, trigger, group.due).into()),
             newest_group: group.number == 0,
         };
-        let taken: Vec<usize> = pick.choose(&own, setting)?.into_iter().map(|at| group.runs[at]).collect();
-        runs::draft(view, &taken)
+        (group.runs.iter().map(|at| self.facts[*at]).collect(), setting)
+    }
+
+    /// What the picker had to choose from in a group, if it chooses within one, and which of it was taken; positions among all runs.
+    pub(super) fn considered(
+        &self,
+        shape: &Shape<'_>,
+        group: &Group,
+        pick: &RunPick,
+        trigger: &Trigger,
+    ) -> Vec<(Considered, bool)> {
+        let (own, setting) = self.setting(shape, group, trigger);
+        let windows = considered(pick, &own, setting).into_iter();
+        windows.map(|(window, taken)| (Considered { newest: group.runs[window.newest], ..window }, taken)).collect()
+    }
+}
+
+impl Target {
+    /// The position of the newest run, and how many runs it is.
+    pub(super) fn extent(&self) -> Option<(usize, usize)> {
+        let runs = match self {
+            Target::Group(group) => &group.runs,
+            Target::Taken(runs) => runs,
+        };
+        Some((*runs.first()?, runs.len()))
+    }
+}
+
+/// The same for a physical level.
+pub(super) fn considered_within_level(
+    shape: &Shape<'_>,
+    level: LevelId,
+    pick: &RunPick,
+    trigger: &Trigger,
+) -> Vec<(Considered, bool)> {
+    let (facts, setting) = level_setting(shape, level, trigger);
+    let above: usize = shape.view.version.levels.iter().take(level.index()).map(|level| level.runs.len()).sum();
+    let windows = considered(pick, &facts, setting).into_iter();
+    windows.map(|(window, taken)| (Considered { newest: above + window.newest, ..window }, taken)).collect()
+}
+
+fn considered(pick: &RunPick, runs: &[RunFact<'_>], setting: Setting) -> Vec<(Considered, bool)> {
+    let considered = pick.considered(runs, setting);
+    let taken = pick.choose(runs, setting).and_then(|chosen| runs::considered::chosen(&considered, &chosen));
+    considered.into_iter().enumerate().map(|(n, window)| (window, Some(n) == taken)).collect()
+}
+
+fn level_setting<'a>(shape: &Shape<'a>, level: LevelId, trigger: &Trigger) -> (Vec<RunFact<'a>>, Setting) {
+    let setting = Setting {
+        memtable_bytes: shape.view.sizes.memtable_bytes,
+        due_runs: due_in_level(shape, level, trigger),
+        newest_group: level.0 == 0,
+    };
+    (runs::level_facts(shape.view, level), setting)
+}
+
+fn facts<'a>(view: &LsmView<'a>, grouping: &Grouping) -> Vec<RunFact<'a>> {
+    match grouping {
+        Grouping::Density { .. } => runs::facts(view),
+        _ => runs::facts_without_shares(view),
     }
 }
 
 /// The runs of one physical level that a picker other than `all` merges within it.
 pub(super) fn within_level(shape: &Shape<'_>, level: LevelId, pick: &RunPick, trigger: &Trigger) -> Option<Draft> {
     let view = shape.view;
-    let facts = runs::level_facts(view, level);
-    let setting = Setting {
-        memtable_bytes: view.sizes.memtable_bytes,
-        due_runs: due_in_level(shape, level, trigger),
-        newest_group: level.0 == 0,
-    };
+    let (facts, setting) = level_setting(shape, level, trigger);
     let above: usize = view.version.levels.iter().take(level.index()).map(|level| level.runs.len()).sum();
     let taken: Vec<usize> = pick.choose(&facts, setting)?.into_iter().map(|at| above + at).collect();
     runs::draft(view, &taken)
@@ -214,12 +280,19 @@ fn due_runs(shape: &Shape<'_>, trigger: &Trigger, own: Option<u32>) -> u32 {
 impl Strategy {
     /// The runs that a tree holds when all is well; none with another layout.
     pub(super) fn expected(&self, shape: &Shape<'_>) -> Option<u32> {
+        let Layout::Runs { grouping, .. } = &self.layout else {
+            return None;
+        };
+        self.expected_of(shape, &facts(shape.view, grouping))
+    }
+
+    /// The same, for who has the facts of the tree's runs.
+    fn expected_of(&self, shape: &Shape<'_>, facts: &[RunFact<'_>]) -> Option<u32> {
         let Layout::Runs { grouping, expected_runs } = &self.layout else {
             return None;
         };
         let view = shape.view;
-        let facts = runs::facts(view);
-        let settled = to_u32(grouping.settled_runs(&facts, view.sizes.memtable_bytes));
+        let settled = to_u32(grouping.settled_runs(facts, view.sizes.memtable_bytes));
         let due = |rule: &Rule| match rule.trigger {
             Trigger::SortedRuns { runs } => runs.or_else(|| grouping.most_due()).or(Some(shape.ratio)),
             _ => None,
@@ -229,7 +302,8 @@ impl Strategy {
             let step = u128::from(grouping.step().unwrap_or(due));
             let mut full = u128::from(view.sizes.memtable_bytes.max(1)) * step;
             let mut tiers = 1;
-            while full < u128::from(view.version.bytes()) {
+            let bytes: u64 = facts.iter().map(|fact| fact.bytes).sum();
+            while full < u128::from(bytes) {
                 full *= step;
                 tiers += 1;
             }
@@ -357,6 +431,9 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
             | Granularity::Files { .. },
         ) => Some(
             "layout runs merges whole runs: it takes granularity sorted-runs, or file with the trigger tombstone-density",
+        ),
+        (Trigger::Idle { .. }, _) => Some(
+            "trigger idle brings data down to the last level, and layout runs has no levels: take a layout with levels",
         ),
         (Trigger::LevelSaturation { .. } | Trigger::TombstoneDensity { .. } | Trigger::FileStaleness { .. }, _) => {
             Some(

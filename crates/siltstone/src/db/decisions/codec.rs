@@ -49,6 +49,7 @@ pub(super) fn put(out: &mut Vec<u8>, decision: &Decision) {
     out.push(tag);
     put_bytes(out, why.as_bytes());
     costs(ended).into_iter().for_each(|n| put_varint(out, n));
+    record.candidates.iter().for_each(|candidate| put_varint(out, candidate.runs.into()));
 }
 
 fn costs(ended: &Ended) -> [u64; 10] {
@@ -115,7 +116,7 @@ pub(super) fn take(bytes: &[u8]) -> Option<Body> {
         let (level, run, files, bytes) = (from.u8()?, from.varint()?, from.varint()?, from.varint()?);
         Some(DecisionInput { level, run, files, bytes, ids: list(from, Taker::varint)? })
     })?;
-    let record = take_record(&mut from)?;
+    let mut record = take_record(&mut from)?;
     let predicted_ns = from.varint()?.checked_sub(1);
     let ending = from.u8()?;
     let why = text(&mut from)?;
@@ -139,6 +140,10 @@ pub(super) fn take(bytes: &[u8]) -> Option<Body> {
         cpu_ns: n()?,
         io_ns: n()?,
     };
+    // Earlier versions end here.
+    for candidate in &mut record.candidates {
+        candidate.runs = n().and_then(|runs| u32::try_from(runs).ok()).unwrap_or(0);
+    }
     // What follows is of later versions.
     Some(Body::Decision(Box::new(Decision {
         job,
@@ -171,7 +176,8 @@ fn take_record(from: &mut Taker<'_>) -> Option<DecisionRecord> {
     let candidates = list(from, |from| {
         let file = SstId(from.varint()?);
         let flags = from.u8()?;
-        Some(Candidate { file, chosen: flags & 1 != 0, blocked: flags & 2 != 0, scores: list(from, float)? })
+        let scores = list(from, float)?;
+        Some(Candidate { file, runs: 0, scores, chosen: flags & 1 != 0, blocked: flags & 2 != 0 })
     })?;
     let (read_bytes, write_bytes) = (from.varint()?, from.varint()?);
     Some(DecisionRecord { reason, trigger, value, threshold, candidates, candidates_total, read_bytes, write_bytes })

@@ -20,6 +20,7 @@ fn decision(rng: &mut Rng, job: u64) -> Decision {
     };
     let candidate = |rng: &mut Rng| Candidate {
         file: SstId(rng.next_u64()),
+        runs: u32::try_from(rng.below(5)).unwrap(),
         scores: (0..rng.below(3)).map(|n| if n == 0 { rng.unit() } else { f64::INFINITY }).collect(),
         chosen: rng.one_in(2),
         blocked: rng.one_in(2),
@@ -118,8 +119,10 @@ fn whatever_is_damaged_the_decisions_before_it_are_shown() {
     // A valid checksum over a body that is none: hostile, not torn.
     let mut body = Vec::new();
     codec::put(&mut body, &decisions[0]);
+    // The last byte for each candidate is missing in older files.
+    let required = body.len() - decisions[0].record.candidates.len();
     for cut in 0..body.len() {
-        assert!(codec::take(&body[..cut]).is_none(), "{cut}");
+        assert_eq!(codec::take(&body[..cut]).is_none(), cut < required, "{cut}");
         let mut hostile = body.clone();
         hostile[cut] = 0xff;
         let _ = codec::take(&hostile);

@@ -9,7 +9,7 @@ use super::{ActiveFlush, Retry, step_bytes};
 use crate::compaction::plan::Place;
 use crate::error::Result;
 use crate::event::Event;
-use crate::io::{IoClass, IoCtx, IoMeter, LaneStep};
+use crate::io::{IoClass, IoCtx, IoMeter, LaneStep, WorkClass};
 use crate::jobs::flush::FlushJob;
 use crate::jobs::{Outcome, Step};
 use crate::planted::{self, Bug};
@@ -26,6 +26,7 @@ impl Core {
         if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
             return LaneStep::IdleFor(wait);
         }
+        self.tell_if_untold();
         if state.active.is_none() {
             self.set_overdue_aside();
             state.active = self.next_flush();
@@ -44,7 +45,7 @@ impl Core {
         let ended = match step {
             Ok(Step::More(bytes)) => {
                 self.flushed_so_far.fetch_add(bytes, Ordering::Relaxed);
-                self.take_bandwidth(bytes, IoClass::Flush);
+                self.take_bandwidth(bytes, WorkClass::Flush);
                 self.retune();
                 return LaneStep::Worked;
             }
@@ -125,12 +126,14 @@ impl Core {
             immutables: view.immutables.iter().filter(|slot| !Arc::ptr_eq(slot, &active.slot)).cloned().collect(),
             tree,
         });
+        keyspace.note_written(active.slot.table.max_seq(), self.now_ms());
         self.immutable_bytes.fetch_sub(active.slot.table.bytes(), Ordering::AcqRel);
         let floor = manifest.state().log_floor;
         drop(manifest);
         self.drop_log_before(floor);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(outcome.bytes_written);
+        self.counters.flushed_user_bytes.add(active.job.consumed());
         {
             let mut metrics = keyspace.metrics.lock();
             metrics.flush_bytes += outcome.bytes_written;

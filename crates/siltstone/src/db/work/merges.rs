@@ -2,67 +2,148 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::super::core::{Core, KeyspaceCore, Trouble};
+use super::super::core::{COMPACTION_LANE, Core, KeyspaceCore, Trouble};
 use super::super::space::FIRST_TRUST_PERCENT;
+use super::set::{Choice, Progressed};
 use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Retry, Running, Seen, ending_of, step_bytes};
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
 use crate::compaction::decision::{Decision, Ended, Ending};
 use crate::compaction::plan::{Action, LawBroken, Plan};
 use crate::compaction::planner::{self, ManualStep};
-use crate::compaction::view::{LsmView, Sizes};
+use crate::compaction::view::{LsmView, MAX_LEVELS, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, IoMeter, JobId, LaneStep};
-use crate::jobs::merge::MergeJob;
-use crate::jobs::{self, Outcome, Step};
-use crate::num::to_u64;
+use crate::jobs::merge::{MergeJob, MergeStep, Part};
+use crate::jobs::{self, Outcome};
+use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
-use crate::version::{KeyspaceId, ManifestEdit, SstId, VersionEdit};
+use crate::schedule::constraint::RunLimits;
+use crate::schedule::keyspaces::{self, Candidate};
+use crate::schedule::{MergeProgress, Share, WorkClass};
+use crate::version::{FileMeta, KeyspaceId, ManifestEdit, SstId, VersionEdit};
+
+/// How far a step came.
+enum Stepped {
+    /// So many bytes of input further.
+    More(u64),
+    Done(Outcome),
+}
 
 impl Core {
-    /// A step of compaction lane `lane`.
+    /// A step of compaction lane `lane`: of the merge that the scheduler says, or of planning when there may be more to begin.
     pub(crate) fn compaction_step(&self, lane: usize) -> LaneStep {
-        let mut state = self.merges[lane].lock();
         if !self.may_work() {
             return LaneStep::Idle;
         }
-        if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
-            return LaneStep::IdleFor(wait);
+        let now_ns = self.clock.mono_ns();
+        let epoch = self.work_epoch.load(Ordering::Acquire);
+        let mut set = self.merges.lock();
+        set.awake(lane);
+        let retry_in = set.retry.wait(now_ns);
+        let may_plan = retry_in.is_none() && set.has_room();
+        let mut planned = false;
+        if may_plan && set.planned_epoch != epoch {
+            drop(set);
+            if let Some(step) = self.plan_step(epoch) {
+                return step;
+            }
+            planned = true;
+            set = self.merges.lock();
         }
-        let ended = match &mut state.active {
-            None => match self.choose() {
-                Ok(None) => {
-                    // What had failed need not be done any more.
-                    self.health.set_trouble(Trouble::Compaction, None);
-                    return self.compaction_idle();
+        let began_ns = if planned { self.clock.mono_ns() } else { now_ns };
+        let at_ns = match set.choose(lane, now_ns, self.now_ms(), || self.foreground_bytes()) {
+            Choice::Step(merge, share, is_more) => {
+                let sleeper = if is_more { set.sleeper() } else { None };
+                drop(set);
+                self.counters.merge_steps.add(1);
+                self.counters.schedule_ns.add(self.clock.mono_ns().saturating_sub(began_ns));
+                // There is work for another lane as well.
+                if let Some(sleeper) = sleeper {
+                    self.wake(COMPACTION_LANE + sleeper);
                 }
-                Ok(Some(Chosen::Applied)) => Ok(()),
-                Ok(Some(Chosen::Merge(active))) => {
-                    state.active = Some(*active);
-                    return LaneStep::Worked;
-                }
-                Err(error) => Err(error),
-            },
-            Some(active) => match self.step_merge(active) {
-                Ok(None) => return LaneStep::Worked,
-                Ok(Some(outcome)) => self.install_merge(active, &outcome),
-                Err(error) => Err(error),
-            },
+                self.step_and_put_back(merge, share);
+                return LaneStep::Worked;
+            }
+            Choice::At(at_ns) => Some(at_ns),
+            Choice::Nothing => None,
         };
-        let active = state.active.take();
+        drop(set);
+        // Time alone may have made something due.
+        if may_plan
+            && !planned
+            && let Some(step) = self.plan_step(epoch)
+        {
+            return step;
+        }
+        let bandwidth_in = at_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns)));
+        let due_in = match self.compaction_idle() {
+            LaneStep::IdleFor(time) if retry_in.is_none() => Some(time),
+            _ => None,
+        };
+        let waits = [bandwidth_in, retry_in, due_in];
+        waits.into_iter().flatten().min().map_or(LaneStep::Idle, LaneStep::IdleFor)
+    }
+
+    /// Bytes that users have moved to and from the disk since the store was opened.
+    fn foreground_bytes(&self) -> u64 {
+        let block_bytes = u64::from(self.options.keyspace.block_bytes);
+        self.counters.log_bytes.get() + self.cache.stats().misses.saturating_mul(block_bytes)
+    }
+
+    /// Begins what the planner wants next; none if it wants nothing at this `epoch` of work.
+    fn plan_step(&self, epoch: u64) -> Option<LaneStep> {
+        match self.choose() {
+            Ok(None) => {
+                // What had failed need not be done any more.
+                self.health.set_trouble(Trouble::Compaction, None);
+                self.merges.lock().planned_epoch = epoch;
+                return None;
+            }
+            Ok(Some(Chosen::Applied)) => self.job_ended(None, Ok(())),
+            Ok(Some(Chosen::Merge(active))) => self.merges.lock().add(active),
+            Err(error) => self.job_ended(None, Err(error)),
+        }
+        Some(LaneStep::Worked)
+    }
+
+    /// Steps a merge; what is not done then goes back to the others.
+    fn step_and_put_back(&self, mut active: Box<ActiveMerge>, share: Share) {
+        let ended = match self.step_merge(&mut active) {
+            Ok(Stepped::More(bytes)) => {
+                let paid_until_ns = self.take_bandwidth(bytes, active.running.facts.class);
+                if self.health.is_closed() {
+                    // Closed by a listener, on this very thread: nobody will step it again.
+                    return self.job_ended(Some(active), Err(Error::new(ErrorKind::Cancelled, "the store was closed")));
+                }
+                self.retune();
+                let step = Progressed { bytes, share, paid_until_ns };
+                let now_ns = self.clock.mono_ns();
+                self.merges.lock().put_back(active, step, now_ns);
+                return;
+            }
+            Ok(Stepped::Done(outcome)) => self.install_merge(&active, &outcome),
+            Err(error) => Err(error),
+        };
+        self.job_ended(Some(active), ended);
+    }
+
+    /// A job has taken effect, or come to nothing.
+    fn job_ended(&self, active: Option<Box<ActiveMerge>>, ended: Result<()>) {
         if let Some(active) = &active {
             self.unregister(&active.running);
+            self.merges.lock().remove(&active.running);
             active.give_back();
         }
         match ended {
             Ok(()) => {
-                state.retry = Retry::default();
+                self.merges.lock().retry = Retry::default();
                 self.health.set_trouble(Trouble::Compaction, None);
             }
             Err(error) => {
@@ -76,7 +157,7 @@ impl Core {
                     if let Some(manual) = active.as_ref().and_then(|active| active.running.manual.as_ref()) {
                         manual.end(Some(error.clone()));
                     }
-                    state.retry.failed(self.clock.mono_ns(), &error);
+                    self.merges.lock().retry.failed(self.clock.mono_ns(), &error);
                     self.put_off("compaction", &error, Trouble::Compaction);
                 }
             }
@@ -84,12 +165,10 @@ impl Core {
         self.retune();
         self.wake_compactions();
         self.notify();
-        LaneStep::Worked
     }
 
-    fn step_merge(&self, active: &mut ActiveMerge) -> Result<Option<Outcome>> {
-        let wanted = active.running.manual.as_ref().is_none_or(|manual| !(manual.cancelled)());
-        if !wanted || active.keyspace.dropped.load(Ordering::Acquire) {
+    fn step_merge(&self, active: &mut ActiveMerge) -> Result<Stepped> {
+        if active.is_unwanted() {
             return Err(Error::new(ErrorKind::Cancelled, "the compaction was cancelled"));
         }
         let began = self.clock.mono_ns();
@@ -102,21 +181,31 @@ impl Core {
         active.stepped_ns += stepped_ns;
         self.counters.compaction_ns.add(stepped_ns);
         active.note_written();
-        let ((_, written), reserved) = (active.job.bytes_so_far(), active.running.reserved);
-        if reserved > 0 && written > reserved {
+        let reserved = active.running.reserved;
+        // What was released stands beside its replacement until the log lane deletes it.
+        let taken = active.job.bytes_so_far().1.saturating_sub(active.installed);
+        let released = active.running.plan.input_bytes().saturating_sub(active.running.rest.load().input_bytes());
+        if reserved > 0 && taken + released > reserved {
             self.compaction.lock().distrust_percent += 25;
-            let what = format!("a merge was stopped: it was to write {reserved} bytes at most, and wrote {written}");
+            let taken = taken + released;
+            let what = format!("a merge was stopped: it was to take {reserved} bytes at most, and took {taken}");
             return Err(Error::new(ErrorKind::NoSpace, what));
         }
-        match step? {
-            Step::Done(outcome) => Ok(Some(outcome)),
-            Step::More(bytes) => {
-                active.running.set_progress(active.job.progress());
-                self.take_bandwidth(bytes, class);
-                self.retune();
-                Ok(None)
+        let bytes = match step? {
+            MergeStep::Done(outcome) => {
+                self.counters.compaction_bytes_stepped.add(active.running.left_bytes());
+                return Ok(Stepped::Done(outcome));
             }
-        }
+            MergeStep::More(bytes) => bytes,
+            MergeStep::Part(part) => {
+                self.install_part(active, &part)?;
+                part.bytes
+            }
+        };
+        let before = active.running.done_bytes();
+        active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
+        self.counters.compaction_bytes_stepped.add(active.running.done_bytes() - before);
+        Ok(Stepped::More(bytes))
     }
 
     /// What to do next, and the events of the choice.
@@ -126,22 +215,32 @@ impl Core {
         chosen
     }
 
-    /// Asks the planner of each keyspace in turn; a plan that needs no merge is applied at once.
+    /// Asks the planner of each keyspace, the most urgent first; a plan that needs no merge is applied at once.
     fn next_compaction(&self) -> Result<Option<Chosen>> {
         let mut compactions = self.compaction.lock();
         let epoch = self.work_epoch.load(Ordering::Acquire);
-        let keyspaces = self.keyspaces.load();
-        let after = compactions.last_served;
-        let turn = keyspaces.range((std::ops::Bound::Excluded(after), std::ops::Bound::Unbounded));
-        let turn = turn.chain(keyspaces.range(..=after));
-        for (id, keyspace) in turn {
-            let began_ns = self.clock.mono_ns();
-            let Some(Next { plan, reserved, manual }) = self.plan_for(&mut compactions, keyspace)? else {
+        let mut failed = None;
+        for keyspace in &self.in_order(&mut compactions) {
+            let (id, began_ns) = (&keyspace.id, self.clock.mono_ns());
+            compactions.turns.asked(*id);
+            let next = match self.plan_for(&mut compactions, keyspace) {
+                Ok(next) => next.filter(|next| self.may_begin(&compactions, next)),
+                Err(error) => {
+                    // A keyspace of which nothing fits on the disk does not keep the others waiting.
+                    failed.get_or_insert(error);
+                    continue;
+                }
+            };
+            let Some(next) = next else {
+                if compactions.of(*id).next().is_none() && keyspace.settled_epoch.swap(epoch, Ordering::AcqRel) != epoch
+                {
+                    self.notify();
+                }
                 continue;
             };
-            compactions.last_served = *id;
-            let decision = self.decide(keyspace, &plan);
-            let running = Arc::new(Running { reserved, ..Running::new(*id, plan, decision, began_ns, manual) });
+            compactions.turns.end();
+            let decision = self.decide(keyspace, &next.plan);
+            let running = Arc::new(Running::new(*id, next, decision, began_ns));
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -153,12 +252,53 @@ impl Core {
             drop(compactions);
             return self.begin(keyspace, running).map(Some);
         }
+        if let Some(error) = failed {
+            return Err(error);
+        }
         if compactions.running.is_empty() && compactions.manual.is_empty() {
             self.settled_epoch.store(epoch, Ordering::Release);
             drop(compactions);
             self.notify();
         }
         Ok(None)
+    }
+
+    /// Whether there may be one more merge. Beside as many as lanes one for each level of a keyspace that none writes to, so that the
+    /// scheduler has all kinds to choose from; users' requests and dates always. More would hold on to files for nothing.
+    fn may_begin(&self, compactions: &Compactions, next: &Next) -> bool {
+        let same = |running: &Arc<Running>| {
+            running.facts.tree == next.facts.tree && running.facts.to_level == next.facts.to_level
+        };
+        next.plan.action != Action::Merge
+            || compactions.running.len() < to_usize(u64::from(self.options.compaction_threads))
+            || next.manual.is_some()
+            || next.facts.class == WorkClass::Deadline
+            || !compactions.running.iter().any(same)
+    }
+
+    /// All keyspaces, in the order in which they are asked.
+    fn in_order(&self, compactions: &mut Compactions) -> Vec<Arc<KeyspaceCore>> {
+        let keyspaces: Vec<Arc<KeyspaceCore>> = self.keyspaces.load().values().cloned().collect();
+        if keyspaces.len() < 2 {
+            return keyspaces;
+        }
+        let candidate = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let own = compactions.running.iter().filter(|running| running.keyspace == keyspace.id);
+            let leaving = own.map(|running| running.runs_of_l0.load(Ordering::Relaxed)).sum();
+            let runs = |limit: &AtomicU64| u32::try_from(limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+            let (slowdown_runs, stop_runs) = (runs(&keyspace.slow_runs), runs(&keyspace.stop_runs));
+            Candidate {
+                keyspace: keyspace.id,
+                version: Arc::clone(&view.tree.version),
+                runs: keyspaces::runs_left(view.tree.runs.len(), view.immutables.len(), leaving),
+                limits: RunLimits { expected: slowdown_runs, slowdown_runs, stop_runs },
+                deadline: keyspace.deadline(),
+            }
+        };
+        let candidates: Vec<Candidate> = keyspaces.iter().map(candidate).collect();
+        let order = compactions.turns.order(&candidates, self.now_ms());
+        order.into_iter().map(|at| Arc::clone(&keyspaces[at])).collect()
     }
 
     /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
@@ -173,17 +313,20 @@ impl Core {
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<Next>> {
-        let Jobs { plans: running, cursors, .. } = compactions.jobs_of(keyspace.id);
+        let Jobs { plans: running, made, cursors, .. } = compactions.jobs_of(keyspace.id);
         let oldest_snapshot = self.snapshots.lock().keys().next().copied();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
+        let now_ms = self.now_ms();
         let counters = policy.counts_reads().then(|| tree.reads());
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
+            .with_busy(made)
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())
             .with_oldest_snapshot(oldest_snapshot)
-            .at(self.now_ms());
+            .with_last_write(keyspace.last_write_ms(now_ms))
+            .at(now_ms);
         let mut ended = Vec::new();
         let mut chosen = None;
         for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {
@@ -227,7 +370,8 @@ impl Core {
                         oldest_snapshot,
                         steering: keyspace.steering.load_full(),
                     };
-                    let plan = self.ask_policy(policy, &mut compactions.refused, keyspace, &view, seen);
+                    let plan = self.ask_within(policy, &mut compactions.refused, keyspace, &view, seen);
+                    let plan = plan.map(|plan| self.merges.lock().scheduler().shape(policy, &view, plan));
                     (plan.or_else(|| overdue(Urgency::Due)), None)
                 }
             },
@@ -236,7 +380,41 @@ impl Core {
         let reserved = compactions.running.iter().map(|running| running.reserved).sum();
         let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
         let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
-        Ok(fitting.map(|(plan, reserved)| Next { plan, reserved, manual }))
+        Ok(fitting.map(|(plan, reserved)| Next {
+            facts: MergeProgress::begin(0, keyspace.id.0, &plan, &view),
+            urgent_ms: keyspace.deadline().and_then(|deadline| deadline.urgent_from_ms(plan.files())),
+            plan,
+            reserved,
+            manual,
+        }))
+    }
+
+    /// What `policy` wants next that the keyspace's constraint allows. What has to wait for room is taken for begun, so that the policy says
+    /// what else there is: the merge that makes the room may be among that.
+    fn ask_within(
+        &self,
+        policy: &dyn CompactionPolicy,
+        refused: &mut BTreeMap<KeyspaceId, Seen>,
+        keyspace: &KeyspaceCore,
+        view: &LsmView<'_>,
+        seen: Seen,
+    ) -> Option<Plan> {
+        let constraint = keyspace.options.constraint();
+        let running = seen.running.clone();
+        let mut plan = self.ask_policy(policy, refused, keyspace, view, seen)?;
+        if !constraint.blocks(policy, view, &plan) {
+            return Some(plan);
+        }
+        let mut held = running;
+        for _ in 0..MAX_LEVELS {
+            held.push(Arc::new(plan));
+            let others = view.over(view.version, &held, view.cursors);
+            plan = planner::next(policy, &others).ok().flatten()?;
+            if !constraint.blocks(policy, view, &plan) {
+                return plan.check(view).is_ok().then_some(plan);
+            }
+        }
+        None
     }
 
     /// What `policy` wants next; it is not asked again about a view from which it made an illegal plan.
@@ -307,7 +485,7 @@ impl Core {
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let entries = plan.files().map(|file| file.entries).sum();
         let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
-        let handle = |meta: &Arc<crate::version::FileMeta>| self.tables.handle(Arc::clone(meta));
+        let handle = |meta: &Arc<FileMeta>| self.tables.handle(Arc::clone(meta));
         let meter = IoMeter::new(Arc::clone(&self.clock));
         let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
         Ok(Chosen::Merge(Box::new(ActiveMerge {
@@ -317,36 +495,98 @@ impl Core {
             stepped_ns: 0,
             meter,
             written: 0,
+            installed: 0,
+            installed_entries: 0,
+            installed_files: 0,
+            dead: 0,
         })))
     }
 
+    /// Puts finished output files into the tree and takes out of the inputs what these hold, in one edit. Wherever a crash comes, the tree
+    /// is a legal one: the rest of the merge is due again, or not.
+    fn install_part(&self, active: &mut ActiveMerge, part: &Part) -> Result<()> {
+        let running = Arc::clone(&active.running);
+        let rest = running.rest.load_full();
+        let place = rest.output;
+        let edit = {
+            let stays: BTreeMap<SstId, &Arc<FileMeta>> =
+                part.rest.iter().flat_map(|input| &input.files).map(|file| (file.id, file)).collect();
+            let mut edit = VersionEdit::default();
+            for input in &rest.inputs {
+                for file in &input.files {
+                    let left = stays.get(&file.id);
+                    if left.is_some_and(|left| Arc::ptr_eq(left, file)) {
+                        continue;
+                    }
+                    edit.removed.push((input.level, input.run, file.id));
+                    edit.added.extend(left.map(|left| (input.level, input.run, Arc::clone(left))));
+                }
+            }
+            edit.added.extend(part.files.iter().map(|file| (place.level, place.run, Arc::clone(file))));
+            edit
+        };
+        // Busy before they are in the tree; the inputs are cut for planners after they are cut in the tree. In between both are
+        // busy, which is always safe.
+        {
+            let _planning = self.compaction.lock();
+            running.made.lock().extend(part.files.iter().map(|file| file.id));
+        }
+        self.install(&active.keyspace, edit)?;
+        active.job.installed();
+        let left = Arc::new(Plan { inputs: part.rest.clone(), ..(*rest).clone() });
+        {
+            let _planning = self.compaction.lock();
+            running.runs_of_l0.store(super::runs_of_l0(&left), Ordering::Relaxed);
+            running.rest.store(left);
+        }
+        let bytes: u64 = part.files.iter().map(|file| file.bytes).sum();
+        let entries: u64 = part.files.iter().map(|file| file.entries).sum();
+        self.counters.compaction_bytes_written.add(bytes);
+        self.counters.compaction_entries_written.add(entries);
+        {
+            let before = active.temporary();
+            active.installed += bytes;
+            active.installed_entries += entries;
+            active.installed_files += to_u64(part.files.len());
+            active.dead = part.rest.iter().flat_map(|input| &input.files).map(|file| file.dead_bytes()).sum();
+            let mut metrics = active.keyspace.metrics.lock();
+            metrics.temporary_bytes = metrics.temporary_bytes + active.temporary() - before;
+        }
+        // Room for writers, and work for those whose files this was in the way of.
+        self.wake_compactions();
+        self.notify();
+        Ok(())
+    }
+
     fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
-        let plan = &active.running.plan;
+        let (plan, rest) = (&active.running.plan, active.running.rest.load_full());
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
-        self.install(&active.keyspace, VersionEdit { removed: plan.removed(), added })?;
+        self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
         self.counters.compactions.add(1);
         self.counters.compaction_bytes_read.add(outcome.bytes_read);
-        self.counters.compaction_bytes_written.add(outcome.bytes_written);
+        self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
+        self.counters.compaction_entries_written.add(entries);
         let ended = Ended {
             bytes_read: outcome.bytes_read,
             bytes_written: outcome.bytes_written,
-            files_out: to_u64(outcome.files.len()),
+            files_out: active.installed_files + to_u64(outcome.files.len()),
             entries_read: plan.files().map(|file| file.entries).sum(),
-            entries_written: outcome.files.iter().map(|file| file.entries).sum(),
+            entries_written: active.installed_entries + entries,
             dropped_versions: outcome.counts.dropped_versions,
             dropped_tombstones: outcome.counts.dropped_tombstones,
             ..self.times(active)
         };
         self.counters.compaction_entries_read.add(ended.entries_read);
-        self.counters.compaction_entries_written.add(ended.entries_written);
         self.counters.dropped_versions.add(ended.dropped_versions);
         self.counters.dropped_tombstones.add(ended.dropped_tombstones);
         self.tell_ended(&active.keyspace, &active.running, ended);
         Ok(())
     }
 
-    /// The record of a plan that is about to be carried out.
+    /// The record of a plan that is about to be carried out. A function of its own, so that `benches/records.rs` can count it.
+    #[inline(never)]
     fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
         let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
         Arc::new(Decision { job: self.new_job_id().0, ..decision })
@@ -365,11 +605,16 @@ impl Core {
 
     pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
         let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        if active.installed > 0 {
+            // What it wrote stays, and is counted; so is what that took.
+            self.counters.compaction_bytes_read.add(bytes_read);
+        }
         let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
         self.tell_ended(&active.keyspace, &active.running, ended);
     }
 
-    /// Keeps the record of a job that has ended, and tells the listener.
+    /// Keeps the record of a job that has ended, and tells the listener. Counted as `decide` is.
+    #[inline(never)]
     fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
         let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
         keyspace.metrics.lock().ended(&decision);
@@ -422,8 +667,8 @@ impl Core {
         keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
         drop(manifest);
         self.sample_runs(keyspace);
-        for handle in before.handles().filter(|handle| removed.contains(&handle.meta().id)) {
-            if !kept.contains(&handle.meta().id) {
+        for handle in before.handles().filter(|handle| removed.contains(&handle.id())) {
+            if !kept.contains(&handle.id()) {
                 handle.mark_obsolete();
             }
         }
@@ -434,20 +679,24 @@ impl Core {
     pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
         let compactions = self.compaction.lock();
         let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        running.any(|running| running.plan.files().any(|input| input.id == file))
+        running.any(|running| running.rest.load().files().any(|input| input.id == file))
     }
 
-    /// The plans of the jobs that run in a keyspace, and its round-robin cursors.
+    /// What is left of the plans of the jobs that run in a keyspace, and its round-robin cursors.
     pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
         let Jobs { plans, cursors, .. } = self.compaction.lock().jobs_of(keyspace);
         (plans, cursors)
     }
 
-    /// Input bytes that the running merges of a keyspace have merged already.
+    /// Of the input bytes that running merges of a keyspace still hold, those that are merged already.
     pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
         let compactions = self.compaction.lock();
         let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
-        running.map(|running| running.plan.input_bytes() / 1000 * running.progress.load(Ordering::Relaxed)).sum()
+        let merged = |running: &Arc<Running>| {
+            let released = running.plan.input_bytes().saturating_sub(running.rest.load().input_bytes());
+            running.done_bytes().saturating_sub(released)
+        };
+        running.map(merged).sum()
     }
 
     /// Notes how many runs a keyspace has, after a change of its tree.
@@ -466,14 +715,5 @@ impl Core {
         if !may_be_named || planted::active(Bug::DeletedAfterFailedSync) {
             jobs::discard(&*self.fs, &self.dir, ids, IoCtx::foreground(IoClass::Meta));
         }
-    }
-
-    /// For each merge of L0 runs, the share of them that is merged already: the debt sinks while it runs, not only at its end.
-    #[expect(clippy::cast_precision_loss, reason = "small counts")]
-    pub(crate) fn runs_merged_so_far(&self) -> Vec<(KeyspaceId, f64)> {
-        let compactions = self.compaction.lock();
-        let merged =
-            |r: &Arc<Running>| (r.keyspace, r.runs_of_l0 as f64 * r.progress.load(Ordering::Relaxed) as f64 / 1e3);
-        compactions.running.iter().map(merged).collect()
     }
 }

@@ -2,6 +2,13 @@
 //!
 //! No lock is held during a step, so a step may wake, notify and wait itself. A lane that is in a step is not entered again:
 //! while it waits, the others run.
+//!
+//! # Time
+//!
+//! Tests of safety run the lanes one after another: what a step takes passes for everybody. For measurements that is wrong, since no
+//! user waits while a merge writes its page. There the lanes run *side by side*: what a step waits for passes for its lane alone, which
+//! steps again when that is over; meanwhile users and other lanes go on. Whoever waits for what a step changes goes on when the step is over;
+//! whoever does not wait sees it from the step's start on.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -38,6 +45,7 @@ struct State {
     lanes: Vec<SimLane>,
     steps: u64,
     step_cost_ns: u64,
+    side_by_side: bool,
     trace: u64,
 }
 
@@ -46,6 +54,8 @@ struct SimLane {
     step: Option<Arc<dyn Fn() -> LaneStep + Send + Sync>>,
     name_hash: u64,
     due: Due,
+    /// What its last step waited for is over then; always over when lanes run one after another.
+    busy_until_ns: u64,
     /// In a step now.
     running: bool,
     /// Woken while in a step: what the step then says is out of date.
@@ -66,7 +76,17 @@ impl SimLane {
             Due::At(at_ns) => at_ns <= now_ns,
             Due::Never => false,
         };
-        due && !self.running && self.step.is_some()
+        due && self.busy_until_ns <= now_ns && !self.running && self.step.is_some()
+    }
+
+    /// When it can run if nobody wakes it.
+    fn next_ns(&self) -> Option<u64> {
+        match self.due {
+            _ if self.running || self.step.is_none() => None,
+            Due::Now => Some(self.busy_until_ns),
+            Due::At(at_ns) => Some(at_ns.max(self.busy_until_ns)),
+            Due::Never => None,
+        }
     }
 }
 
@@ -78,6 +98,7 @@ impl SimExecutor {
             lanes: Vec::new(),
             steps: 0,
             step_cost_ns: STEP_COST_NS,
+            side_by_side: false,
             trace: 0,
         };
         SimExecutor { shared: Arc::new(Shared { clock: clock.clone(), seed, state: Mutex::new(state) }) }
@@ -122,6 +143,11 @@ impl SimExecutor {
         self.shared.state.lock().step_cost_ns = ns.max(1);
     }
 
+    /// Whether lanes run side by side instead of one after another, as at first.
+    pub fn set_side_by_side(&self, on: bool) {
+        self.shared.state.lock().side_by_side = on;
+    }
+
     /// The next moment at which a lane that waits wants to go on.
     pub fn next_deadline(&self) -> Option<u64> {
         self.shared.next_deadline()
@@ -136,6 +162,7 @@ impl Executor for SimExecutor {
             step: Some(lane.step),
             name_hash: crate::key::hash(lane.name.as_bytes()),
             due: Due::Now,
+            busy_until_ns: 0,
             running: false,
             woken: false,
         }));
@@ -146,35 +173,42 @@ impl Executor for SimExecutor {
 
 impl Shared {
     fn step_random(&self) -> bool {
+        self.step().is_some()
+    }
+
+    /// The same; returns when the step is over.
+    fn step(&self) -> Option<u64> {
         let mut state = self.state.lock();
         let now_ns = self.clock.mono_ns();
         let can_run = to_u64(state.lanes.iter().filter(|lane| lane.can_run(now_ns)).count());
         if can_run == 0 {
-            return false;
+            return None;
         }
         let chosen = to_usize(state.rng.below(can_run));
         let index = state.lanes.iter().enumerate().filter(|(_, lane)| lane.can_run(now_ns)).nth(chosen);
-        let Some(index) = index.map(|(index, _)| index) else {
-            return false;
-        };
+        let index = index.map(|(index, _)| index)?;
         let lane = &mut state.lanes[index];
-        let Some(step) = lane.step.clone() else {
-            return false;
-        };
+        let step = lane.step.clone()?;
         (lane.running, lane.woken) = (true, false);
         state.steps += 1;
-        let cost_ns = state.step_cost_ns;
+        let (cost_ns, alone) = (state.step_cost_ns, state.side_by_side);
         drop(state);
 
+        if alone {
+            self.clock.begin_alone();
+        }
         self.clock.advance(cost_ns);
         let said = step();
         // If this was the last owner, what it drops may call back.
         drop(step);
 
         let mut state = self.state.lock();
-        let now_ns = self.clock.mono_ns();
+        let now_ns = if alone { self.clock.end_alone() } else { self.clock.mono_ns() };
         let lane = &mut state.lanes[index];
         lane.running = false;
+        if alone {
+            lane.busy_until_ns = now_ns;
+        }
         lane.due = match said {
             LaneStep::Worked => Due::Now,
             _ if lane.woken => Due::Now,
@@ -183,17 +217,30 @@ impl Shared {
         };
         let (name, said) = (lane.name_hash, if said == LaneStep::Worked { 1 } else { 0 });
         state.trace = [name, now_ns, said].into_iter().fold(state.trace, mix);
-        true
+        Some(now_ns)
     }
 
     fn next_deadline(&self) -> Option<u64> {
-        let state = self.state.lock();
-        let waiting = state.lanes.iter().filter(|lane| !lane.running && lane.step.is_some());
-        waiting.filter_map(|lane| if let Due::At(at_ns) = lane.due { Some(at_ns) } else { None }).min()
+        self.state.lock().lanes.iter().filter_map(SimLane::next_ns).min()
+    }
+
+    /// Runs `others` for a caller that waits. If that is a lane in a step, everybody waits with it: its time becomes the others'.
+    fn among_others<T>(&self, others: impl FnOnce() -> T) -> T {
+        if !self.clock.is_alone() {
+            return others();
+        }
+        let own_ns = self.clock.end_alone();
+        self.clock.advance_to(own_ns);
+        let result = others();
+        self.clock.begin_alone();
+        result
     }
 
     fn run_for(&self, ns: u64) {
-        let end_ns = self.clock.mono_ns().saturating_add(ns);
+        self.run_until(self.clock.mono_ns().saturating_add(ns));
+    }
+
+    fn run_until(&self, end_ns: u64) {
         let mut steps = 0;
         while self.clock.mono_ns() < end_ns {
             if self.step_random() {
@@ -234,23 +281,31 @@ impl Workers for SimWorkers {
     }
 
     fn wait(&self, done: &mut dyn FnMut() -> bool) -> Result<()> {
-        let mut steps = 0;
-        while !done() {
-            self.shared.watch(&mut steps, "wait");
-            if self.shared.step_random() {
-                continue;
+        self.shared.among_others(|| {
+            let (mut steps, mut over_ns) = (0, 0);
+            while !done() {
+                self.shared.watch(&mut steps, "wait");
+                if let Some(own_ns) = self.shared.step() {
+                    over_ns = own_ns;
+                    continue;
+                }
+                let Some(deadline_ns) = self.shared.next_deadline() else {
+                    let what = "simulation: deadlock: a caller waits, no lane can run, and no time will change that";
+                    return Err(Error::new(ErrorKind::Io, what));
+                };
+                self.shared.clock.advance_to(deadline_ns);
             }
-            let Some(deadline_ns) = self.shared.next_deadline() else {
-                let what = "simulation: deadlock: a caller waits, no lane can run, and no time will change that";
-                return Err(Error::new(ErrorKind::Io, what));
-            };
-            self.shared.clock.advance_to(deadline_ns);
-        }
-        Ok(())
+            self.shared.run_until(over_ns);
+            Ok(())
+        })
     }
 
     fn sleep(&self, time: Duration) {
-        self.shared.run_for(nanos(time));
+        if self.shared.clock.is_alone() {
+            self.shared.clock.advance(nanos(time));
+        } else {
+            self.shared.run_for(nanos(time));
+        }
     }
 
     fn stop(&self) {

@@ -355,7 +355,7 @@ impl Shared {
     ) -> io::Result<T> {
         let mut state = self.state.lock();
         let Injected { error, stall_ns } = state.faults.call(call.kind, call.ctx.class, call.path);
-        let cost_ns = state.charge(call);
+        let cost_ns = state.charge(call, self.clock.mono_ns());
         self.clock.advance(stall_ns + cost_ns);
         let result = match error {
             _ if call.mutates && state.read_only => {
@@ -385,16 +385,17 @@ impl Shared {
 }
 
 impl State {
-    fn charge(&mut self, call: &Call<'_>) -> u64 {
+    fn charge(&mut self, call: &Call<'_>, now_ns: u64) -> u64 {
+        let class = call.ctx.class;
         match call.kind {
             CallKind::Read | CallKind::ReadSlot => {
-                self.meter.class(call.ctx.class).read += call.len;
-                self.meter.call_ns(call.len)
+                self.meter.class(class).read += call.len;
+                self.meter.call_ns(now_ns, call.len, class, false)
             }
-            CallKind::Append | CallKind::WriteSlot => self.meter.call_ns(call.len),
+            CallKind::Append | CallKind::WriteSlot => self.meter.call_ns(now_ns, call.len, class, true),
             CallKind::Sync | CallKind::SyncDir => {
-                self.meter.class(call.ctx.class).syncs += 1;
-                self.meter.sync_ns()
+                self.meter.class(class).syncs += 1;
+                self.meter.sync_ns(now_ns, class)
             }
             _ => 0,
         }
@@ -402,11 +403,11 @@ impl State {
 
     /// A store to a log segment's memory: no call, but it passes through here all the same.
     #[inline]
-    pub(super) fn store(&mut self, path_hash: u64, offset: u64, data: &[u8], ctx: IoCtx) -> u64 {
+    pub(super) fn store(&mut self, now_ns: u64, path_hash: u64, offset: u64, data: &[u8], ctx: IoCtx) -> u64 {
         self.meter.class(ctx.class).written += to_u64(data.len());
         let trace = [path_hash, offset, to_u64(data.len()), crate::key::hash(data)];
         self.trace = trace.into_iter().fold(self.trace, mix);
-        self.meter.transfer_ns(to_u64(data.len()))
+        self.meter.store_ns(now_ns, to_u64(data.len()), ctx.class)
     }
 
     pub(super) fn violation(&mut self, what: &str, path: &Path) -> bool {

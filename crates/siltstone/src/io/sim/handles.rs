@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::super::{
-    CreateOptions, DirEntry, FileLock, Fs, IoClass, IoCtx, LogFile, LogMemory, LogSegment, OpenOptions, ReadableFile,
-    SlotFile, WritableFile,
+    Clock, CreateOptions, DirEntry, FileLock, Fs, IoClass, IoCtx, LogFile, LogMemory, LogSegment, OpenOptions,
+    ReadableFile, SlotFile, WritableFile,
 };
 use super::SimFs;
 use super::disk::{Inode, Node, clean};
@@ -304,8 +304,8 @@ impl LogFile for Segment {
         if state.violation("store", &handle.path) {
             return;
         }
-        let cost_ns = state.store(handle.path_hash, offset, data, ctx);
-        handle.shared.clock.advance(cost_ns);
+        let clock = &handle.shared.clock;
+        clock.advance(state.store(clock.mono_ns(), handle.path_hash, offset, data, ctx));
         state.write(OpKind::Write, (&handle.inode, &handle.path), (offset, data), ctx);
     }
 

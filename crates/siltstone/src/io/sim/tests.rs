@@ -475,7 +475,13 @@ fn damage_stays_through_a_crash_and_copies_are_apart() {
 #[test]
 fn the_device_is_charged_and_classes_are_counted() {
     let fs = empty_db();
-    fs.set_device(Some(Device { bandwidth_bytes_per_s: 1_000_000, iops: 1000, latency_ns: 500, sync_ns: 7 }));
+    fs.set_device(Some(Device {
+        bandwidth_bytes_per_s: 1_000_000,
+        iops: 1000,
+        latency_ns: 500,
+        sync_ns: 7,
+        ..Device::default()
+    }));
     let start = fs.clock().mono_ns();
     let passed = || fs.clock().mono_ns() - start;
     let mut file = create(&fs, "/db/a");
@@ -578,6 +584,48 @@ fn a_step_may_wake_and_wait_and_is_not_entered_twice() {
     let trace = executor.trace_hash();
     assert_ne!(trace, 0);
     workers.lock().take();
+}
+
+/// Two lanes that write share a device of 1 MB/s, a third one that does not is not held up, and neither is who waits for nothing of theirs.
+#[test]
+fn lanes_side_by_side_share_the_device_and_nothing_else() {
+    let fs = empty_db();
+    let clock = fs.clock();
+    fs.set_device(Some(Device { bandwidth_bytes_per_s: 1_000_000, ..Device::default() }));
+    let executor = SimExecutor::new(&clock, 1);
+    executor.set_step_cost_ns(1);
+    executor.set_side_by_side(true);
+    let (written, thought) = (Arc::new([const { AtomicU64::new(0) }; 2]), Arc::new(AtomicU64::new(0)));
+    let writer = |number: usize| {
+        let (file, written) = (Mutex::new(create(&fs, &format!("/db/{number}"))), Arc::clone(&written));
+        lane(&format!("writer {number}"), move || {
+            file.lock().append(&[0; 10_000], CTX).unwrap();
+            written[number].fetch_add(10_000, Ordering::Relaxed);
+            LaneStep::Worked
+        })
+    };
+    let (of_lane, on) = (Arc::clone(&thought), Arc::clone(&clock));
+    let thinker = lane("thinker", move || {
+        on.advance(1_000_000);
+        of_lane.fetch_add(1, Ordering::Relaxed);
+        LaneStep::Worked
+    });
+    let workers = executor.start(vec![writer(0), writer(1), thinker]).unwrap();
+    let start = clock.mono_ns();
+    workers.sleep(Duration::from_secs(10));
+    assert_eq!(clock.mono_ns() - start, 10_000_000_000);
+    for bytes in &*written {
+        let bytes = bytes.load(Ordering::Relaxed);
+        assert!((4_990_000..=5_010_000).contains(&bytes), "half of ten seconds' bytes: {bytes}");
+    }
+    let thought = thought.load(Ordering::Relaxed);
+    assert!((9_990..=10_000).contains(&thought), "a thousand steps of a millisecond each second: {thought}");
+    // Who waits for a change goes on when the step that made it is over: a write takes 10 ms, and waits 10 ms for the other's.
+    let before = written[0].load(Ordering::Relaxed);
+    let began = clock.mono_ns();
+    workers.wait(&mut || written[0].load(Ordering::Relaxed) > before).unwrap();
+    let waited = clock.mono_ns() - began;
+    assert!((10_000_000..=40_000_000).contains(&waited), "{waited}");
 }
 
 #[test]

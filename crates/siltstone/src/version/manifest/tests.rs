@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::super::codec;
 use super::super::{KeyspaceId, LevelId, RunOrder, SstId, VersionEdit, text};
 use super::*;
@@ -54,7 +56,13 @@ fn random_edits(state: &StoreState, rng: &mut Rng) -> Vec<ManifestEdit> {
                 let (level, order, file) = files[to_usize(rng.below(to_u64(files.len())))];
                 edit.removed.push((level, order, file.id));
                 if rng.one_in(2) {
-                    edit.added.push((LevelId(level.0 + 1), RunOrder(keyspace.next_run_order), Arc::clone(file)));
+                    // Moved, or cut as well.
+                    let cut = Bytes::from_static(b"az");
+                    let moved = match file.smallest < cut {
+                        true if rng.one_in(2) => Arc::new(file.without_before(cut, rng.below(9), 9)),
+                        _ => Arc::clone(file),
+                    };
+                    edit.added.push((LevelId(level.0 + 1), RunOrder(keyspace.next_run_order), moved));
                 }
             } else {
                 let order = RunOrder(keyspace.next_run_order);
@@ -197,7 +205,7 @@ fn check_damage(fs: &SimFs, state: &StoreState, what: &str, damage: impl FnOnce(
 #[test]
 fn every_flip_truncation_and_zeroed_tail_is_found_out_or_harmless() {
     let fs = new_fs(3);
-    let (manifest, states) = with_history(&fs, 12, &mut Rng::new(3));
+    let (manifest, states) = with_history(&fs, 14, &mut Rng::new(3));
     drop(manifest);
     let state = states.last().unwrap();
     let (mut flips, mut refused) = (0, 0);

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use siltstone::compaction::{
-    Action, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput, Reason, Reuse, Sizes,
-    Strategy, plan, plan_manual, strategies,
+    Action, CutRule, DecisionRecord, LsmView, ManualRequest, ManualStep, Place, Plan, PlanInput, Reason, Release,
+    Reuse, Sizes, Strategy, plan, plan_manual, strategies,
 };
 use siltstone::io::Rng;
 use siltstone::jobs::cut::OutputCut;
@@ -108,6 +108,7 @@ impl Store {
             created_ms: 1,
             oldest_tombstone_ms: (tombstones > 0).then_some(1),
             entered_level_ms: 1,
+            whole: None,
         };
         self.contents.insert(id, records);
         Arc::new(file)
@@ -196,6 +197,7 @@ impl Store {
             reuse: Reuse::Never,
             borders: Vec::new(),
             cursor: None,
+            release: Release::AtEnd,
             record: DecisionRecord::new(Reason::Policy("dice".to_owned()), "none", 0.0, 0.0),
         };
         let running = self.running();
@@ -342,6 +344,7 @@ pub(super) fn large_tree(files: u64) -> Version {
             created_ms: 0,
             oldest_tombstone_ms: None,
             entered_level_ms: 0,
+            whole: None,
         };
         edit.added.push((LevelId(level), RunOrder(order), Arc::new(file)));
     };

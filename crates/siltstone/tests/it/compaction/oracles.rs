@@ -322,7 +322,7 @@ fn dynamic_oracle(held: &[u64], levels: usize, ratio: u64, most: u64) -> (usize,
 #[test]
 fn dynamic_targets_are_rocksdbs() {
     let mut rng = Rng::new(12);
-    let layout = Layout::OneLeveling { l0_runs: 4 };
+    let layout = Layout::OneLeveling { l0_runs: 4, two_phase: false };
     let (mut bases, mut unnecessary) = ([0u32; 12], 0);
     for _ in 0..20_000 {
         let levels = rng.between(2, 8);

@@ -240,7 +240,10 @@ fn aligned_cuts_help_a_picker_by_overlap_more_than_a_cursor() {
         let text = text
             .replace("least-overlap-parent", movement)
             .replace("[[rule]]", &format!("cut = {{ align = {align} }}\n[[rule]]"));
-        let strategy = Strategy { layout: Layout::OneLeveling { l0_runs: 4 }, ..Strategy::parse(&text).unwrap() };
+        let strategy = Strategy {
+            layout: Layout::OneLeveling { l0_runs: 4, two_phase: false },
+            ..Strategy::parse(&text).unwrap()
+        };
         let text_rule =
             siltstone::compaction::strategies().iter().find(|preset| preset.name == "one-leveling").unwrap();
         let l0 = Strategy::parse(text_rule.text).unwrap().rules.into_iter().next().unwrap();

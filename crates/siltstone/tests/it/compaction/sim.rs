@@ -27,6 +27,7 @@ pub(super) struct Sim {
     pub(super) version: Version,
     pub(super) contents: BTreeMap<SstId, Vec<Entry>>,
     pub(super) now_ms: u64,
+    pub(super) flushed_ms: u64,
     pub(super) cursors: Vec<Bytes>,
     pub(super) flushed_bytes: u64,
     pub(super) written_bytes: u64,
@@ -47,6 +48,7 @@ impl Sim {
             version: Version::empty(),
             contents: BTreeMap::new(),
             now_ms: 0,
+            flushed_ms: 0,
             cursors: vec![Bytes::new(); 40],
             flushed_bytes: 0,
             written_bytes: 0,
@@ -71,6 +73,7 @@ impl Sim {
         }
         let file = self.file(entries.into_values().collect(), self.now_ms);
         self.flushed_bytes += file.bytes;
+        self.flushed_ms = self.now_ms;
         let order = RunOrder(self.next_order);
         self.next_order += 1;
         self.install(&VersionEdit { removed: Vec::new(), added: vec![(LevelId(0), order, file)] });
@@ -105,7 +108,10 @@ impl Sim {
     }
 
     pub(super) fn view(&self) -> LsmView<'_> {
-        LsmView::new(&self.version, self.sizes).with_cursors(&self.cursors).at(self.now_ms)
+        LsmView::new(&self.version, self.sizes)
+            .with_cursors(&self.cursors)
+            .with_last_write(self.flushed_ms)
+            .at(self.now_ms)
     }
 
     /// The next plan, carried out; and its output files. None if nothing is due.

@@ -6,9 +6,10 @@ use std::ops::Range;
 use super::super::grouping::{Grouping, density_level};
 use super::super::pick::{Setting, StopStyle};
 use super::super::{RunFact, RunPick, Shards, rules};
+use crate::compaction::{LsmView, Release, Sizes, Strategy, plan};
 use crate::io::Rng;
 use crate::num::{to_f64, to_u64};
-use crate::version::SstId;
+use crate::version::{SstId, text};
 
 const LISTS: u64 = 10_000;
 
@@ -31,7 +32,7 @@ fn runs(sizes: &[u64]) -> Vec<RunFact<'static>> {
     (0..).zip(sizes).map(|(n, bytes)| RunFact { order: newest - n, seed: SstId(n), ..run(*bytes) }).collect()
 }
 
-fn index(n: u64) -> usize {
+pub(super) fn index(n: u64) -> usize {
     usize::try_from(n).unwrap()
 }
 
@@ -60,7 +61,7 @@ fn random(rng: &mut Rng, most: u64) -> Vec<RunFact<'static>> {
     list
 }
 
-fn each_list(name: &str, most: u64, mut check: impl FnMut(&[RunFact<'static>], &mut Rng)) {
+pub(super) fn each_list(name: &str, most: u64, mut check: impl FnMut(&[RunFact<'static>], &mut Rng)) {
     let mut rng = Rng::new(7).split(name);
     for _ in 0..LISTS {
         let list = random(&mut rng, most);
@@ -233,6 +234,65 @@ fn cassandra_buckets() {
         all.truncate(4);
         assert_eq!(smallest, all);
     });
+}
+
+/// ScyllaDB's ICS as a whole: of the buckets with two runs the fullest, else the two largest tiers if the goal asks for it.
+#[test]
+fn incremental_picks() {
+    let preset = crate::compaction::strategies().iter().find(|preset| preset.name == "scylla-ics").unwrap();
+    let strategy = Strategy::parse(&preset.text.replace("min_bytes = 52428800", "min_bytes = 5")).unwrap();
+    let sizes = Sizes { memtable_bytes: 10, file_bytes: 10, size_ratio: 0, level1_bytes: 0 };
+    let mut kinds = [0; 3];
+    each_list("incremental", 12, |list, _| {
+        let sizes_of: Vec<u64> = list.iter().map(|run| run.bytes).collect();
+        let lines: Vec<String> = (1..).zip(&sizes_of).map(|(id, bytes)| format!("L0 {id}:a-z:{bytes}")).collect();
+        let version = text::parse(&lines.join("\n")).unwrap();
+        let plan = plan(&strategy, &LsmView::new(&version, sizes)).unwrap();
+        // Buckets as lists of positions, by ascending size.
+        let mut order: Vec<usize> = (0..sizes_of.len()).collect();
+        order.sort_by_key(|at| sizes_of[*at]);
+        let mut buckets: Vec<Vec<usize>> = Vec::new();
+        for at in order {
+            let average = |bucket: &[usize]| {
+                let rest = (1..).zip(&bucket[1..]);
+                rest.fold(sizes_of[bucket[0]], |mean, (n, at)| (mean * n + sizes_of[*at]) / (n + 1))
+            };
+            let bytes = sizes_of[at];
+            let last = buckets.last_mut().filter(|bucket| {
+                let mean = average(bucket);
+                let (bytes_e4, mean_e4) = (1e4 * to_f64(bytes), to_f64(mean));
+                (bytes_e4 > 7071.0 * mean_e4 && bytes_e4 < 14_142.0 * mean_e4) || (bytes < 5 && mean < 5)
+            });
+            match last {
+                Some(bucket) => bucket.push(at),
+                None => buckets.push(vec![at]),
+            }
+        }
+        let tier = |bucket: &Vec<usize>| bucket.iter().map(|at| sizes_of[*at]).sum::<u64>();
+        let fullest = buckets.iter().map(Vec::len).max().unwrap_or(0);
+        let chosen: Option<Vec<usize>> = if fullest >= 2 {
+            buckets.iter().find(|bucket| bucket.len() == fullest).cloned()
+        } else {
+            let mut tiers = buckets.clone();
+            tiers.sort_by_key(|bucket| std::cmp::Reverse(tier(bucket)));
+            match &tiers[..] {
+                [largest, second, ..] if 2 * (tier(largest) + tier(second)) >= 3 * tier(largest) => {
+                    Some([&largest[..], &second[..]].concat())
+                }
+                _ => None,
+            }
+        };
+        kinds[usize::from(chosen.is_some()) + usize::from(fullest >= 2)] += 1;
+        // All runs overlap, so those between the chosen come along.
+        let expected = chosen.map(|chosen| (*chosen.iter().min().unwrap(), *chosen.iter().max().unwrap()));
+        let taken = plan.map(|plan| {
+            let at: Vec<usize> = plan.files().map(|file| index(file.id.0) - 1).collect();
+            assert_eq!((plan.release, at.len()), (Release::Progressive, at[at.len() - 1] - at[0] + 1));
+            (at[0], at[at.len() - 1])
+        });
+        assert_eq!(taken, expected, "{sizes_of:?}");
+    });
+    assert!(kinds.iter().all(|n| *n > 300), "nothing, tiers, a bucket: {kinds:?}");
 }
 
 #[test]

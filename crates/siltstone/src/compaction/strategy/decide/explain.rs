@@ -1,15 +1,11 @@
 //! How every rule stands: the same measurements as for a decision, those that do not fire included.
 
-use std::collections::BTreeSet;
-
 use super::super::super::appraisal::{Appraisal, Verdict, blockers};
 use super::super::super::layout::Shape;
 use super::super::super::record::Reason;
 use super::super::super::view::{LsmView, MAX_LEVELS};
 use super::super::Strategy;
-use super::{Attempt, Firing, Granularity, Runs, applies};
-use crate::num::{to_f64, to_u64};
-use crate::version::SstId;
+use super::{Attempt, Firing, Granularity, Held, Runs, applies, runs_too_many};
 
 impl Strategy {
     pub(super) fn appraise(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
@@ -23,7 +19,7 @@ impl Strategy {
 
     /// What fires, in the order in which it is tried.
     fn firing_ones(&self, shape: &Shape<'_>, runs: Option<&Runs<'_>>) -> Vec<Appraisal> {
-        let mut held: BTreeSet<SstId> = BTreeSet::new();
+        let mut held = Held::default();
         let mut found = false;
         let mut appraisals = Vec::new();
         if let Some(plan) = self.free_move(shape) {
@@ -57,7 +53,7 @@ impl Strategy {
                         found = true;
                         appraisals.push(appraisal(INTRA_L0, Verdict::Next));
                     }
-                    held.extend(files);
+                    held.0.extend(files);
                     Verdict::Blocked(self.in_the_way(shape, &firing))
                 }
                 Attempt::Nothing => self.nothing(shape, &firing),
@@ -91,7 +87,7 @@ impl Strategy {
         let same = |other: &Firing<'_>| other.position() == firing.position() && other.level == firing.level;
         let others = self.firings(&shape_of_idle, runs.as_ref());
         let firing = others.iter().find(|other| same(other)).unwrap_or(firing);
-        match self.attempt(&shape_of_idle, runs.as_ref(), firing, &BTreeSet::new()) {
+        match self.attempt(&shape_of_idle, runs.as_ref(), firing, &Held::default()) {
             Attempt::Plan(plan) => blockers(shape.view, &plan),
             Attempt::Blocked(_) | Attempt::Nothing => Vec::new(),
         }
@@ -148,13 +144,15 @@ impl Strategy {
                 quiet.push(appraisal(None, None, None));
             }
         }
-        let leveled = view.levels().filter(|level| shape.is_leveled(*level) && view.level(*level).runs.len() == 1);
-        quiet.extend(leveled.map(|level| Appraisal {
+        let leveled = view.levels().filter(|level| shape.is_leveled(*level));
+        let measures =
+            leveled.map(|level| (level, runs_too_many(shape, level))).filter(|(_, measure)| !measure.fires());
+        quiet.extend(measures.map(|(level, measure)| Appraisal {
             reason: Reason::Layout,
             trigger: LAYOUT.to_owned(),
             level: Some(level.0),
-            value: Some(to_f64(to_u64(view.level(level).runs.len()))),
-            threshold: Some(2.0),
+            value: Some(measure.value),
+            threshold: Some(measure.threshold),
             verdict: Verdict::Quiet,
         }));
         quiet

@@ -1,6 +1,5 @@
 //! How a strategy decides in a level that guards divide: which guard is compacted, and what falls to an older run for free.
 
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::super::super::guards::{self, Column};
@@ -8,7 +7,7 @@ use super::super::super::layout::Shape;
 use super::super::super::plan::{Action, Plan, PlanInput, Reuse};
 use super::super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::{Rule, Strategy};
-use super::{Attempt, Firing, MAX_TRIED, explain, is_free};
+use super::{Attempt, Firing, Held, MAX_TRIED, explain, is_free};
 use crate::num::{to_f64, to_u64};
 use crate::version::{LevelId, SstId};
 
@@ -21,25 +20,19 @@ struct Due<'a> {
 
 impl Strategy {
     /// A job on the guard that makes the rule fire most and from which a legal plan can be made.
-    pub(super) fn best_guard(
-        &self,
-        shape: &Shape<'_>,
-        firing: &Firing<'_>,
-        rule: &Rule,
-        held: &BTreeSet<SstId>,
-    ) -> Attempt {
+    pub(super) fn best_guard(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &Held) -> Attempt {
         let Some(guarded) = shape.guarded() else {
             return Attempt::Nothing;
         };
         let (view, level) = (shape.view, firing.level);
         let columns = guards::columns(view, guarded.mask(level), level);
         let due = due(shape, firing, rule, &columns);
-        let mut blocked: Option<Vec<SstId>> = None;
+        let mut blocked: Option<Vec<PlanInput>> = None;
         for (place, best) in due.iter().enumerate().take(MAX_TRIED) {
             let Some(draft) = guards::draft(view, guarded, level, best.column) else { continue };
             let mut plan = self.finish(shape, firing, draft);
             if !is_free(view, &plan, held) {
-                blocked.get_or_insert_with(|| plan.files().map(|file| file.id).collect());
+                blocked.get_or_insert_with(|| plan.inputs.clone());
                 continue;
             }
             if rule.trigger.is_by_guard(shape, level) {
@@ -70,6 +63,7 @@ impl Strategy {
                 borders: Vec::new(),
                 reuse: Reuse::Picked,
                 cursor: None,
+                release: self.release,
                 record: DecisionRecord::new(Reason::Layout, explain::LAYOUT, value, threshold),
             };
             // Together they span more than each does, which a running job may be in the way of.
@@ -99,6 +93,7 @@ fn due<'a>(shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, columns: &'a [Co
 fn shown(due: &[Due<'_>], chosen: usize) -> Vec<Candidate> {
     let candidate = |place: usize| Candidate {
         file: due[place].column.first().map_or(SstId(0), |file| file.id),
+        runs: 0,
         scores: vec![-due[place].value, -to_f64(due[place].bytes)],
         chosen: place == chosen,
         blocked: place < chosen,

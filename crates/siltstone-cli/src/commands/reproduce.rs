@@ -1,0 +1,113 @@
+//! `reproduce STUDY`
+
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::bail;
+use clap::Args;
+use siltstone_lab::experiment::{Experiment, Finding, Verdict, judge, run_all, study};
+use siltstone_lab::num::count;
+
+use crate::interrupt::Interrupt;
+use crate::output::print;
+use crate::progress::{Meter, line};
+
+/// Run a published study again and say which of its claims hold.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  siltstone reproduce luo19
+  siltstone reproduce luo19 --figure 9 --scale 100
+  siltstone reproduce luo19 --json > claims.jsonl
+
+The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. The scale divides
+records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
+result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
+paper, measured, verdict.")]
+pub(crate) struct Reproduce {
+    /// The study
+    #[arg(value_parser = siltstone_lab::experiment::STUDIES)]
+    study: String,
+    /// Only this figure, e.g. 9
+    #[arg(long, value_name = "N")]
+    figure: Option<u32>,
+    /// What the original's sizes are divided by
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    scale: u64,
+    /// Decides every random choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print a JSON object for each claim
+    #[arg(long)]
+    json: bool,
+}
+
+impl Reproduce {
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        let experiments = self.experiments()?;
+        let meter = Mutex::new(Meter::new(&self.study, "runs", Some(1000), self.quiet));
+        let results = run_all(&experiments, self.scale, self.seed, &|done, total| {
+            let (done, total) = (count(done), count(total));
+            meter.lock().unwrap_or_else(PoisonError::into_inner).update(done, 0, done * 1000 / total.max(1));
+            !interrupt.is_set()
+        });
+        meter.into_inner().unwrap_or_else(PoisonError::into_inner).clear();
+        let results = results?;
+        let mut findings = Vec::new();
+        for experiment in &experiments {
+            let own: Vec<_> = results.iter().filter(|result| result.experiment == experiment.id).cloned().collect();
+            findings.push((experiment, judge(experiment, &own)));
+        }
+        if self.json {
+            for finding in findings.iter().flat_map(|(_, findings)| findings) {
+                print(&(serde_json::to_string(finding)? + "\n"))?;
+            }
+        } else {
+            print(&text(&findings))?;
+        }
+        if interrupt.is_set() {
+            line("interrupted: what is marked `not run` was not made; the rest stands");
+            return Ok(ExitCode::from(130));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn experiments(&self) -> anyhow::Result<Vec<Experiment>> {
+        let all = study(&self.study)?;
+        let Some(figure) = self.figure else { return Ok(all) };
+        let id = format!("F{figure}");
+        let ids: Vec<String> = all.iter().map(|experiment| experiment.id.clone()).collect();
+        let chosen: Vec<_> = all.into_iter().filter(|experiment| experiment.id == id).collect();
+        if chosen.is_empty() {
+            bail!("{} has no figure {figure} here: there are {}", self.study, ids.join(", "));
+        }
+        Ok(chosen)
+    }
+}
+
+fn text(findings: &[(&Experiment, Vec<Finding>)]) -> String {
+    let mut text = String::new();
+    let mut counts = [(Verdict::Holds, 0), (Verdict::Reversed, 0), (Verdict::Inconclusive, 0), (Verdict::NotRun, 0)];
+    for (experiment, findings) in findings {
+        text += &format!("{}  {} ({})\n", experiment.id, experiment.title, experiment.source);
+        for finding in findings {
+            text += &format!("  {:<6} {:<13} {}\n", finding.id, finding.verdict.name().to_uppercase(), finding.says);
+            text += &format!("         paper: {}\n         here:  {}\n", finding.paper, finding.measured);
+            if let Some(diagnosis) = &finding.diagnosis {
+                text += &format!("         why:   {diagnosis}\n");
+            }
+            if let Some((_, found)) = counts.iter_mut().find(|(verdict, _)| *verdict == finding.verdict) {
+                *found += 1;
+            }
+        }
+        text += "\n";
+    }
+    let told: Vec<String> = counts
+        .iter()
+        .filter(|(_, count)| *count > 0)
+        .map(|(verdict, count)| format!("{count} {}", verdict.name()))
+        .collect();
+    text + &format!("claims: {}\n", told.join(", "))
+}

@@ -1,0 +1,355 @@
+//! Makes the runs of experiments in virtual time, several at once: each is a world of its own and the same wherever it runs.
+
+use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use anyhow::Context;
+use serde::Serialize;
+use siltstone::Options;
+use siltstone::io::sim::Device;
+
+use super::spec::{Experiment, LoadKind, RunSpec, Setup};
+use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
+use crate::num::{count, float, floor};
+use crate::workload::{KeyLaw, Workload};
+
+/// What a write costs its client in the simulated world: far less than what it makes the disk do.
+const OPERATION_NS: u64 = 20_000;
+
+/// A run and what it measured.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunResult {
+    /// The experiment.
+    pub experiment: String,
+    /// The run.
+    pub name: String,
+    /// Which value of the sweep; 0 without one.
+    pub point: usize,
+    /// It was ended early.
+    pub is_partial: bool,
+    /// The figures.
+    pub measures: Measures,
+}
+
+/// Figures of a run by the names that claims use. Times are seconds.
+#[derive(Clone, PartialEq, Debug, Default, Serialize)]
+pub struct Measures(BTreeMap<&'static str, f64>);
+
+impl Measures {
+    /// The figure called `name`.
+    pub fn get(&self, name: &str) -> Option<f64> {
+        self.0.get(name).copied()
+    }
+
+    fn of(trial: &TrialResult, warm_up: Duration) -> Measures {
+        let load = &trial.load;
+        let seconds = |ns: u64| float(ns) / 1e9;
+        let counted: Vec<_> = load.windows.iter().filter(|window| window.at_s >= warm_up.as_secs_f64()).collect();
+        let third = counted.len() / 3;
+        let mean = |values: &mut dyn Iterator<Item = u64>| {
+            let (sum, n) = values.fold((0, 0), |(sum, n), value| (sum + value, n + 1));
+            crate::num::ratio(sum, n)
+        };
+        let throughput = mean(&mut counted.iter().map(|window| window.operations));
+        let square = counted.iter().map(|window| (float(window.operations) - throughput).powi(2)).sum::<f64>();
+        let deviation = (square / float(count(counted.len()).max(1))).sqrt();
+        Measures(BTreeMap::from([
+            // Writes a second.
+            ("w", load.ops_per_s),
+            ("p50", seconds(load.latency.p50_ns)),
+            ("p99", seconds(load.latency.p99_ns)),
+            ("p999", seconds(load.latency.p999_ns)),
+            ("max", seconds(load.latency.max_ns)),
+            ("processing_p99", seconds(load.processing.p99_ns)),
+            ("processing_max", seconds(load.processing.max_ns)),
+            // Seconds in which writers stood still.
+            ("stalled", load.stalled_s),
+            // How much the throughput wavers from window to window, as a share of it.
+            ("cv", if throughput > 0.0 { deviation / throughput } else { 0.0 }),
+            ("first_third", mean(&mut counted.iter().take(third).map(|window| window.operations))),
+            ("last_third", mean(&mut counted.iter().rev().take(third).map(|window| window.operations))),
+            ("runs_mean", mean(&mut counted.iter().map(|window| window.gauge))),
+            ("runs_max", float(counted.iter().map(|window| window.gauge).max().unwrap_or(0))),
+            ("queued", float(load.queued_at_end)),
+            ("wa", trial.stats.write_amplification),
+        ]))
+    }
+}
+
+/// A run with all that it follows from; equal jobs have equal results and are done once.
+#[derive(Clone, Debug)]
+struct Job {
+    options: Options,
+    workload: Workload,
+    law: KeyLaw,
+    bandwidth: u64,
+    load: Load,
+    warm_up: Duration,
+}
+
+impl Job {
+    fn new(setup: &Setup, scale: u64, seed: u64, arrivals: Arrivals) -> anyhow::Result<Job> {
+        let ns = |time: Option<Duration>, default_s: u64| {
+            u64::try_from(time.unwrap_or(Duration::from_secs(default_s)).as_nanos()).unwrap_or(u64::MAX)
+        };
+        let warm_up_ns = ns(setup.warm_up, 1200);
+        Ok(Job {
+            options: setup.store_options(scale)?,
+            workload: Workload {
+                seed,
+                records: (setup.records.unwrap_or(100_000_000) / scale).max(1000),
+                key_bytes: 16,
+                value_bytes: setup.value_bytes.unwrap_or(1000),
+                phases: Vec::new(),
+            },
+            law: match setup.zipf {
+                Some(theta) if theta > 0.0 => KeyLaw::Zipf { theta },
+                _ => KeyLaw::Uniform,
+            },
+            bandwidth: (setup.bandwidth_bytes_per_s.unwrap_or(100_000_000) / scale).max(1),
+            load: Load { arrivals, run_ns: ns(setup.run, 7200), warm_up_ns, window_ns: ns(setup.window, 30), seed },
+            warm_up: Duration::from_nanos(warm_up_ns),
+        })
+    }
+
+    fn run(&self, go_on: &dyn Fn() -> bool) -> anyhow::Result<(LoadResult, Measures)> {
+        let device =
+            Device { bandwidth_bytes_per_s: self.bandwidth, background_writes_only: true, ..Device::default() };
+        let world = SimWorld::new(device, OPERATION_NS, self.workload.seed);
+        let trial = Trial { options: &self.options, workload: &self.workload, law: self.law, load: &self.load };
+        let result = trial.run(&world, &mut |_, _| go_on())?;
+        let measures = Measures::of(&result, self.warm_up);
+        Ok((result.load, measures))
+    }
+}
+
+/// A run of an experiment at a value of its sweep.
+struct Place<'a> {
+    experiment: &'a Experiment,
+    run: &'a RunSpec,
+    point: usize,
+    setup: Setup,
+}
+
+fn places(experiments: &[Experiment]) -> Vec<Place<'_>> {
+    let mut places = Vec::new();
+    for experiment in experiments {
+        let points = experiment.sweep.as_ref().map_or(1, |sweep| sweep.values.len());
+        for point in 0..points {
+            for run in &experiment.runs {
+                let mut setup = run.setup.over(&experiment.setup);
+                if let Some(sweep) = experiment.sweep.as_ref().filter(|sweep| sweep.option != "utilization") {
+                    setup.set(&sweep.option, &sweep.values[point]);
+                }
+                places.push(Place { experiment, run, point, setup });
+            }
+        }
+    }
+    places
+}
+
+/// Makes all runs of `experiments` at a `scale`th of the original's sizes. `progress` is told how many of how many are done, now and then,
+/// and ends everything early by answering false: what was not made is left out.
+///
+/// # Errors
+/// The first error of a store, with the run's name.
+pub fn run_all(
+    experiments: &[Experiment],
+    scale: u64,
+    seed: u64,
+    progress: &(dyn Fn(usize, usize) -> bool + Sync),
+) -> anyhow::Result<Vec<RunResult>> {
+    let places = places(experiments);
+    let total = places.len();
+    let mut results: Vec<Option<(LoadResult, Measures)>> = vec![None; total];
+    let mut known: BTreeMap<String, usize> = BTreeMap::new();
+    // Open loops take their rates from closed ones.
+    for kind in [LoadKind::Closed, LoadKind::Open] {
+        let mut jobs: Vec<(usize, Job)> = Vec::new();
+        let mut same: Vec<(usize, usize)> = Vec::new();
+        for (at, place) in places.iter().enumerate().filter(|(_, place)| place.run.load == kind) {
+            let Some(arrivals) = arrivals(place, &places, &results) else { continue };
+            let job = Job::new(&place.setup, scale, seed, arrivals).with_context(|| place.name())?;
+            let first = *known.entry(format!("{job:?}")).or_insert(at);
+            if first == at {
+                jobs.push((at, job));
+            } else {
+                same.push((at, first));
+            }
+        }
+        let done_before = results.iter().flatten().count();
+        for (at, result) in run_jobs(&jobs, &|done| progress(done_before + done, total))? {
+            results[at] = Some(result);
+        }
+        for (at, first) in same {
+            results[at] = results[first].clone();
+        }
+    }
+    let made = places.iter().zip(results).filter_map(|(place, result)| {
+        let (load, measures) = result?;
+        Some(RunResult {
+            experiment: place.experiment.id.clone(),
+            name: place.run.name.clone(),
+            point: place.point,
+            is_partial: load.is_partial,
+            measures,
+        })
+    });
+    Ok(made.collect())
+}
+
+impl Place<'_> {
+    fn name(&self) -> String {
+        format!("{}, run {}", self.experiment.id, self.run.name)
+    }
+}
+
+/// When the writes of a run are due; none if the run that it depends on was not made.
+fn arrivals(place: &Place<'_>, places: &[Place<'_>], results: &[Option<(LoadResult, Measures)>]) -> Option<Arrivals> {
+    let Some(of) = &place.run.of else { return Some(Arrivals::Closed) };
+    let same = |other: &Place<'_>| {
+        other.experiment.id == place.experiment.id && other.point == place.point && other.run.name == *of
+    };
+    let (measured, _) = results[places.iter().position(same)?].as_ref()?;
+    if measured.is_partial {
+        return None;
+    }
+    let share = |of: f64| {
+        let whole = Rate::over(measured.operations, floor(measured.elapsed_s * 1e9).max(1));
+        whole.times(floor((of * 1e4).round()), 10_000)
+    };
+    let swept = place.experiment.sweep.as_ref().filter(|sweep| sweep.option == "utilization");
+    let utilization = swept.and_then(|sweep| sweep.values[place.point].as_float()).or(place.run.utilization);
+    Some(match utilization {
+        Some(utilization) => Arrivals::steady(share(utilization), Spacing::Constant),
+        None => {
+            let stretch = |burst: &super::spec::Burst| Stretch {
+                rate: share(burst.utilization),
+                ns: u64::try_from(burst.time.as_nanos()).unwrap_or(u64::MAX),
+            };
+            Arrivals::Open { stretches: place.run.bursts.iter().map(stretch).collect(), spacing: Spacing::Constant }
+        }
+    })
+}
+
+/// What a thread of [`run_jobs`] has done: which job, and what it measured.
+type Done = (usize, (LoadResult, Measures));
+
+/// Does the jobs, as many at once as there are processors.
+fn run_jobs(jobs: &[(usize, Job)], progress: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Done>> {
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results: Mutex<Vec<Done>> = Mutex::default();
+    let work = || -> anyhow::Result<()> {
+        while let Some((at, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let go_on = || progress(done.load(Ordering::Relaxed));
+            if !go_on() {
+                break;
+            }
+            let result = job.run(&go_on)?;
+            done.fetch_add(1, Ordering::Relaxed);
+            results.lock().expect("no holder panics").push((*at, result));
+        }
+        Ok(())
+    };
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(jobs.len().max(1));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    Ok(results.into_inner().expect("no holder panics"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Verdict, judge};
+    use super::*;
+
+    const SMALL: &str = r#"
+        id = "X"
+        title = "small"
+        source = "nowhere"
+        [setup]
+        records = 2000
+        value_bytes = 200
+        bandwidth_bytes_per_s = 50_000
+        run = "10m"
+        warm_up = "1m"
+        window = "10s"
+        [setup.options]
+        compaction_threads = 1
+        write_memory_bytes = 65_536
+        [setup.options.keyspace]
+        strategy = "tiering"
+        memtable_bytes = 32_768
+        file_bytes = 32_768
+        [sweep]
+        option = "keyspace.size_ratio"
+        values = [2, 4]
+        [[run]]
+        name = "closed"
+        load = "closed"
+        [[run]]
+        name = "same"
+        load = "closed"
+        [[run]]
+        name = "half"
+        load = "open"
+        of = "closed"
+        utilization = 0.5
+        [[run]]
+        name = "bursts"
+        load = "open"
+        of = "closed"
+        bursts = [{ utilization = 0.2, for = "1m" }, { utilization = 0.8, for = "1m" }]
+        [[claim]]
+        id = "X.a"
+        says = "half of what it can do is half"
+        paper = "0.5"
+        left = "half.w"
+        over = "closed.w"
+        at_least = 0.49
+        at_most = 0.51
+        [[claim]]
+        id = "X.b"
+        says = "tiering does more with a larger size ratio"
+        paper = "rising"
+        left = "closed.w"
+        trend = "rising"
+        [[claim]]
+        id = "X.c"
+        says = "bursts waver"
+        paper = "60 % about a mean of 50 %"
+        left = "bursts.cv"
+        over = "half.cv"
+        at_least = 5.0
+    "#;
+
+    #[test]
+    fn runs_are_made_once_each_and_come_out_the_same() {
+        let experiment = Experiment::parse(SMALL, &Setup::default()).unwrap();
+        let experiments = [experiment];
+        let run = || run_all(&experiments, 1, 7, &|_, total| total == 8).unwrap();
+        let results = run();
+        assert_eq!(results.len(), 8, "four runs at two values");
+        let measures = |name: &str, point: usize| {
+            results
+                .iter()
+                .find(|result| result.name == name && result.point == point)
+                .map(|result| result.measures.clone())
+        };
+        assert_eq!(measures("closed", 1), measures("same", 1));
+        assert_ne!(measures("closed", 0), measures("closed", 1));
+        let findings = judge(&experiments[0], &results);
+        assert!(findings.iter().all(|finding| finding.verdict == Verdict::Holds), "{findings:?}");
+        let text = |results: &[RunResult]| serde_json::to_string(results).unwrap();
+        assert_eq!(text(&results), text(&run()), "bit for bit");
+        let early = run_all(&experiments, 1, 7, &|done, _| done < 2).unwrap();
+        let findings = judge(&experiments[0], &early);
+        assert!(early.len() < 8 && findings.iter().any(|finding| finding.verdict == Verdict::NotRun), "{findings:?}");
+    }
+}

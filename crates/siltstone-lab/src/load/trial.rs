@@ -1,0 +1,101 @@
+//! One store, loaded with all keys and then put under one load.
+
+use siltstone::io::Rng;
+use siltstone::{Db, KeyspaceStats, Options, Result};
+
+use super::driver::{Load, LoadResult, Moment, drive};
+use super::world::World;
+use crate::num::{float, index};
+use crate::workload::{KeyLaw, KeyPicker, KeyWriter, ValueSource, Workload};
+
+/// What is tried.
+#[derive(Clone, Copy, Debug)]
+pub struct Trial<'a> {
+    /// The store.
+    pub options: &'a Options,
+    /// Its keys, all of which are loaded first, in random order. Phases are not looked at.
+    pub workload: &'a Workload,
+    /// Which of them are updated.
+    pub law: KeyLaw,
+    /// How.
+    pub load: &'a Load,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct TrialResult {
+    /// The writes.
+    pub load: LoadResult,
+    /// The store's tree at the end, and what it counted, the loading included.
+    pub stats: KeyspaceStats,
+}
+
+/// Which part of a trial is at work.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stage {
+    /// All keys are loaded.
+    Load,
+    /// The store is under the load.
+    Drive,
+}
+
+impl Trial<'_> {
+    /// Makes the store in `world`, loads it, waits until nothing is left to merge, and puts it under the load. `watch` ends the run early by
+    /// answering false.
+    ///
+    /// # Errors
+    /// The first error of the store.
+    pub fn run(&self, world: &dyn World, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<TrialResult> {
+        let db = world.open(self.options)?;
+        let mut writer = Writer::new(self.workload, &db);
+        writer.fill(world, self.workload.records, &mut |moment| watch(Stage::Load, moment))?;
+        db.wait_idle()?;
+        writer.picker = KeyPicker::new(self.workload, self.law, "updates");
+        let mut runs = || db.stats().runs;
+        let mut driving = |moment| watch(Stage::Drive, moment);
+        let load = drive(world, self.load, &mut || writer.put(), &mut runs, &mut driving)?;
+        let stats = writer.keyspace.stats();
+        // What is left to merge is of no interest; closing does not wait for it.
+        db.close()?;
+        Ok(TrialResult { load, stats })
+    }
+}
+
+/// Puts records of a workload.
+struct Writer {
+    keyspace: siltstone::Keyspace,
+    picker: KeyPicker,
+    keys: KeyWriter,
+    values: ValueSource,
+    value_bytes: usize,
+}
+
+impl Writer {
+    fn new(workload: &Workload, db: &Db) -> Writer {
+        let value_bytes = index(u64::from(workload.value_bytes));
+        Writer {
+            keyspace: db.default_keyspace(),
+            picker: KeyPicker::new(workload, KeyLaw::Shuffled, "load"),
+            keys: KeyWriter::new(workload.key_bytes),
+            values: ValueSource::new(value_bytes, Rng::new(workload.seed).split("values")),
+            value_bytes,
+        }
+    }
+
+    /// Loads every key once. An early end shows in the load that follows.
+    fn fill(&mut self, world: &dyn World, records: u64, watch: &mut dyn FnMut(Moment) -> bool) -> Result<()> {
+        for done in 0..records {
+            self.put()?;
+            world.spend();
+            let share = float(done) / float(records);
+            if done.is_multiple_of(1 << 12) && !watch(Moment { share, operations: done }) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn put(&mut self) -> Result<()> {
+        self.keyspace.put(self.keys.key(self.picker.pick()), self.values.next(self.value_bytes))
+    }
+}

@@ -1,0 +1,101 @@
+//! The merge scheduler of an open store: which it is, how it is changed, and what it does with the merges under way.
+
+use serde::Serialize;
+
+use super::core::Core;
+use super::work::MergeLimit;
+use super::write::read_only;
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::schedule::{MergeProgress, Scheduler, Why, WorkClass};
+use crate::version::KeyspaceId;
+
+/// A merge under way, as the scheduler sees it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+#[non_exhaustive]
+pub struct MergeState {
+    /// The job's number.
+    pub job: u64,
+    /// Whose.
+    #[serde(skip)]
+    pub keyspace: KeyspaceId,
+    /// The shallowest level that it reads.
+    pub from_level: u8,
+    /// The level that it writes.
+    pub to_level: u8,
+    /// What it is for.
+    pub class: WorkClass,
+    /// Bytes of its input.
+    pub input_bytes: u64,
+    /// Bytes of its input that are still to be read.
+    pub left_bytes: u64,
+    /// Whether it has a share of the bandwidth.
+    pub steps: bool,
+    /// Why it steps or waits, in words.
+    pub why: String,
+}
+
+impl MergeState {
+    fn new(progress: &MergeProgress, why: Why) -> MergeState {
+        MergeState {
+            job: progress.job,
+            keyspace: KeyspaceId(progress.tree),
+            from_level: progress.from_level,
+            to_level: progress.to_level,
+            class: progress.class,
+            input_bytes: progress.input_bytes,
+            left_bytes: progress.left_bytes,
+            steps: why == Why::Steps,
+            why: why.to_string(),
+        }
+    }
+}
+
+impl Core {
+    /// Makes `scheduler` the store's, from the next step on.
+    pub(crate) fn set_scheduler(&self, scheduler: Scheduler) -> Result<()> {
+        self.health.check_open()?;
+        if self.read_only {
+            return Err(read_only());
+        }
+        scheduler.validate().map_err(|what| Error::invalid(format!("scheduler {}: {what}", scheduler.name())))?;
+        let before = {
+            let mut merges = self.merges.lock();
+            let before = merges.scheduler();
+            merges.set_scheduler(scheduler);
+            before
+        };
+        self.wake_compactions();
+        if before != scheduler {
+            self.tell(&Event::SchedulerSet { from: before.to_string(), to: scheduler.to_string() });
+        }
+        Ok(())
+    }
+
+    /// Changes the budget of background I/O.
+    pub(crate) fn set_rate_limit(&self, bytes_per_s: u64) {
+        self.limiter.set_rate(bytes_per_s);
+        self.merges.lock().forget_debts();
+        self.wake_compactions();
+    }
+
+    /// Limits a merge under way.
+    pub(crate) fn limit_merge(&self, job: u64, limit: MergeLimit) -> Result<()> {
+        self.health.check_open()?;
+        if !self.merges.lock().limit(job, limit) {
+            return Err(Error::new(ErrorKind::NotFound, format!("there is no merge {job} under way")));
+        }
+        self.wake_compactions();
+        Ok(())
+    }
+
+    /// The merges under way, the oldest first.
+    pub(crate) fn merge_states(&self) -> Vec<MergeState> {
+        let now_ms = self.now_ms();
+        let now_ns = self.clock.mono_ns();
+        let whys = self.merges.lock().whys(now_ns, now_ms);
+        let mut states: Vec<_> = whys.iter().map(|(progress, why)| MergeState::new(progress, *why)).collect();
+        states.sort_by_key(|state| state.job);
+        states
+    }
+}

@@ -1,0 +1,268 @@
+//! The merges that are under way, shared by the compaction lanes.
+//!
+//! A merge belongs to no lane: a lane takes the one that the scheduler says, steps it, and puts it back. So there can be more merges than
+//! lanes, a small one can go before a large one at the border of a step, and a merge keeps its number, its files and its place in the
+//! tree whoever steps it.
+//!
+//! How many there are: as many as lanes, wherever they write, and beside them one for each level of a keyspace that no merge writes to yet, so
+//! that whatever the scheduler prefers is there to be preferred.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::{ActiveMerge, Retry, Running};
+use crate::num::to_usize;
+use crate::schedule::turn::{self, Turn};
+use crate::schedule::{MergeProgress, Scheduler, Share, Silk, Why, silk};
+
+/// Merges beyond the number of lanes that exist at most: each that has begun takes read-ahead buffers for its inputs.
+pub(super) const MOST_WAITING: usize = 16;
+
+/// What the compaction lanes share.
+pub(crate) struct MergeSet {
+    scheduler: Scheduler,
+    lanes: u32,
+    slots: Vec<Slot>,
+    /// What the scheduler sees, what it answers, and who had how much: by slot.
+    progress: Vec<MergeProgress>,
+    shares: Vec<Share>,
+    turns: Vec<Turn>,
+    clock: u64,
+    /// A bit for each lane that found nothing to step and has gone to sleep.
+    idle: u64,
+    /// The epoch of work at which the planner had nothing more to begin.
+    pub(super) planned_epoch: u64,
+    pub(super) retry: Retry,
+    foreground: Foreground,
+}
+
+struct Slot {
+    running: Arc<Running>,
+    /// None while a lane steps it.
+    merge: Option<Box<ActiveMerge>>,
+    /// It has taken bandwidth that is there from this moment on.
+    paid_until_ns: u64,
+    limit: MergeLimit,
+    /// Its own rate allows the next step from this moment on.
+    limited_until_ns: u64,
+}
+
+/// What a user allows a merge.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MergeLimit {
+    /// Bytes of its input a second at most; 0 is no limit of its own.
+    pub rate_bytes_per_s: u64,
+    /// It does not step at all. Whoever waits for what it would do waits, too; a cancelled one and one whose keyspace is dropped goes all the same.
+    pub paused: bool,
+}
+
+/// What SILK's scheduler measures: how much of the device the foreground takes.
+#[derive(Default)]
+struct Foreground {
+    looked_ns: u64,
+    bytes: u64,
+    /// What deep merges get together, in bytes a second; 0 is no limit.
+    rate: u64,
+    /// Their rate allows the next step from this moment on.
+    deep_until_ns: u64,
+}
+
+/// What a lane is to do.
+pub(super) enum Choice {
+    /// Step this merge. And whether another lane could step another one.
+    Step(Box<ActiveMerge>, Share, bool),
+    /// Nothing before this moment: what may step waits for bandwidth.
+    At(u64),
+    /// Nothing.
+    Nothing,
+}
+
+impl MergeSet {
+    pub(crate) fn new(scheduler: Scheduler, lanes: u32) -> MergeSet {
+        MergeSet {
+            scheduler,
+            lanes,
+            slots: Vec::new(),
+            progress: Vec::new(),
+            shares: Vec::new(),
+            turns: Vec::new(),
+            clock: 0,
+            idle: 0,
+            planned_epoch: 0,
+            retry: Retry::default(),
+            foreground: Foreground::default(),
+        }
+    }
+
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        self.scheduler
+    }
+
+    pub(crate) fn set_scheduler(&mut self, scheduler: Scheduler) {
+        self.scheduler = scheduler;
+        self.foreground = Foreground::default();
+    }
+
+    /// Limits a merge; false if there is none of this number.
+    pub(crate) fn limit(&mut self, job: u64, limit: MergeLimit) -> bool {
+        let slot = self.slots.iter_mut().find(|slot| slot.running.facts.job == job);
+        slot.map(|slot| (slot.limit, slot.limited_until_ns) = (limit, 0)).is_some()
+    }
+
+    /// The budget has changed: what was waited for is out of date.
+    pub(crate) fn forget_debts(&mut self) {
+        self.slots.iter_mut().for_each(|slot| slot.paid_until_ns = 0);
+    }
+
+    pub(super) fn has_room(&self) -> bool {
+        self.slots.len() < to_usize(u64::from(self.lanes)) + MOST_WAITING
+    }
+
+    pub(super) fn add(&mut self, merge: Box<ActiveMerge>) {
+        let running = Arc::clone(&merge.running);
+        self.progress.push(running.facts);
+        self.shares.push(Share::FULL);
+        self.turns.push(Turn::default());
+        let limit = MergeLimit::default();
+        self.slots.push(Slot { running, merge: Some(merge), paid_until_ns: 0, limit, limited_until_ns: 0 });
+    }
+
+    /// What lane `lane` does at this moment. `foreground_bytes` counts what users have moved so far.
+    pub(super) fn choose(
+        &mut self,
+        lane: usize,
+        now_ns: u64,
+        now_ms: u64,
+        foreground_bytes: impl FnOnce() -> u64,
+    ) -> Choice {
+        if let Scheduler::Silk(silk) = &self.scheduler {
+            self.foreground.look(silk, now_ns, foreground_bytes);
+        }
+        self.look(now_ns, now_ms);
+        let free = |at: usize| self.slots[at].merge.is_some() && self.slots[at].paid_until_ns <= now_ns;
+        let (next, is_more) = turn::next(&mut self.turns, &self.shares, &mut self.clock, free);
+        if let Some(at) = next
+            && let Some(merge) = self.slots[at].merge.take()
+        {
+            return Choice::Step(merge, self.shares[at], is_more);
+        }
+        self.idle |= 1 << lane;
+        let resumes = |(at, slot): (usize, &Slot)| {
+            let limited = self.progress[at].held && !slot.limit.paused;
+            let waits = slot.merge.is_some() && (self.shares[at].weight > 0 || limited);
+            let deep_until_ns = if silk::is_deep(&self.progress[at]) { self.foreground.deep_until_ns } else { 0 };
+            waits.then_some(slot.paid_until_ns.max(slot.limited_until_ns).max(deep_until_ns))
+        };
+        self.slots.iter().enumerate().filter_map(resumes).min().map_or(Choice::Nothing, Choice::At)
+    }
+
+    /// Asks the scheduler.
+    fn look(&mut self, now_ns: u64, now_ms: u64) {
+        for (slot, progress) in self.slots.iter().zip(&mut self.progress) {
+            *progress = slot.running.progress_at(now_ms);
+            let deep_waits = self.foreground.deep_until_ns > now_ns && silk::is_deep(progress);
+            let waits = slot.limit.paused || slot.limited_until_ns > now_ns || deep_waits;
+            progress.held = waits && !slot.merge.as_ref().is_some_and(|merge| merge.is_unwanted());
+        }
+        self.scheduler.next(&self.progress, self.lanes, &mut self.shares);
+    }
+
+    /// Takes a merge back that has stepped.
+    pub(super) fn put_back(&mut self, merge: Box<ActiveMerge>, step: Progressed, now_ns: u64) {
+        let Some(at) = self.slots.iter().position(|slot| Arc::ptr_eq(&slot.running, &merge.running)) else { return };
+        let Progressed { bytes, share, paid_until_ns } = step;
+        self.turns[at].stepped(bytes, share);
+        let slot = &mut self.slots[at];
+        slot.paid_until_ns = paid_until_ns;
+        slot.limited_until_ns = later(slot.limited_until_ns, now_ns, bytes, slot.limit.rate_bytes_per_s);
+        slot.merge = Some(merge);
+        if silk::is_deep(&self.progress[at]) {
+            let foreground = &mut self.foreground;
+            foreground.deep_until_ns = later(foreground.deep_until_ns, now_ns, bytes, foreground.rate);
+        }
+    }
+
+    /// Forgets a merge that has ended.
+    pub(super) fn remove(&mut self, running: &Arc<Running>) {
+        if let Some(at) = self.slots.iter().position(|slot| Arc::ptr_eq(&slot.running, running)) {
+            self.slots.remove(at);
+            self.progress.remove(at);
+            self.shares.remove(at);
+            self.turns.remove(at);
+        }
+    }
+
+    /// A lane that has gone to sleep, if there is one; it is counted as awake from now on.
+    pub(super) fn sleeper(&mut self) -> Option<usize> {
+        let lane = self.idle.trailing_zeros();
+        self.idle &= !1u64.checked_shl(lane)?;
+        usize::try_from(lane).ok()
+    }
+
+    /// This lane is awake.
+    pub(super) fn awake(&mut self, lane: usize) {
+        self.idle &= !(1 << lane);
+    }
+
+    /// All merges that no lane steps.
+    pub(super) fn take_all(&mut self) -> Vec<Box<ActiveMerge>> {
+        let merges: Vec<_> = self.slots.iter_mut().filter_map(|slot| slot.merge.take()).collect();
+        merges.iter().for_each(|merge| self.remove(&merge.running));
+        merges
+    }
+
+    /// Why each merge steps or waits, by its job's number.
+    pub(crate) fn whys(&mut self, now_ns: u64, now_ms: u64) -> Vec<(MergeProgress, Why)> {
+        self.look(now_ns, now_ms);
+        self.progress.iter().zip(&self.shares).map(|(progress, share)| (*progress, share.why)).collect()
+    }
+}
+
+/// A step of a merge.
+pub(super) struct Progressed {
+    /// Bytes of its input.
+    pub(super) bytes: u64,
+    /// What the scheduler had given it.
+    pub(super) share: Share,
+    /// It waits for bandwidth until then.
+    pub(super) paid_until_ns: u64,
+}
+
+/// When a rate that was used up until `until_ns` allows more, once `bytes` are taken; 0 is no rate.
+fn later(until_ns: u64, now_ns: u64, bytes: u64, rate_bytes_per_s: u64) -> u64 {
+    if rate_bytes_per_s == 0 {
+        return 0;
+    }
+    let cost_ns = u128::from(bytes) * 1_000_000_000 / u128::from(rate_bytes_per_s);
+    until_ns.max(now_ns).saturating_add(u64::try_from(cost_ns).unwrap_or(u64::MAX))
+}
+
+impl Foreground {
+    /// Measures the load of the foreground if it is time to.
+    fn look(&mut self, silk: &Silk, now_ns: u64, bytes: impl FnOnce() -> u64) {
+        let since_ns = now_ns.saturating_sub(self.looked_ns);
+        if silk.device_bytes_per_s == 0 || since_ns < u64::from(silk.sample_ms) * 1_000_000 {
+            return;
+        }
+        let bytes = bytes();
+        if self.looked_ns > 0 {
+            let load = u128::from(bytes.saturating_sub(self.bytes)) * 1_000_000_000 / u128::from(since_ns.max(1));
+            self.rate = silk.rate(self.rate, u64::try_from(load).unwrap_or(u64::MAX));
+        }
+        (self.looked_ns, self.bytes) = (now_ns, bytes);
+    }
+}
+
+impl Running {
+    /// As the scheduler sees it at wall time `now_ms`.
+    fn progress_at(&self, now_ms: u64) -> MergeProgress {
+        let done = self.progress.load(Ordering::Relaxed);
+        let input_bytes = self.facts.input_bytes;
+        MergeProgress {
+            left_bytes: input_bytes.saturating_sub(done).max(1),
+            urgent: self.urgent_ms.is_some_and(|at_ms| at_ms <= now_ms),
+            held: false,
+            ..self.facts
+        }
+    }
+}
