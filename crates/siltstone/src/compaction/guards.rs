@@ -24,18 +24,18 @@
 //! PebblesDB compacts all guards of a level that are due in one job, and counts files; here each guard is a job, and a run that was cut at
 //! `file_bytes` counts once.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
 
 use super::granularity::Draft;
-use super::plan::{Action, Place, Plan, PlanInput};
+use super::plan::{Action, Place, Plan, PlanInput, behind};
 use super::view::LsmView;
 use crate::key;
-use crate::num::{to_f64, to_u64};
-use crate::version::{FileMeta, LevelId, Run, RunOrder, SstId};
+use crate::num::{to_f64, to_u32};
+use crate::version::{FileMeta, LevelId, Run, RunOrder};
 
 /// The parameters of the layout `guarded`.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -155,17 +155,17 @@ impl Plan {
     }
 }
 
-/// The files of a level between two guards that part them from all others, in all runs.
-#[derive(Clone, Debug, Default)]
+/// The files of a level between two guards that part them from all others, in all runs. Never empty.
+#[derive(Clone, Debug)]
 pub struct Column<'a> {
-    /// With the position of each file's run, ascending by smallest key.
-    files: Vec<(usize, &'a Arc<FileMeta>)>,
+    /// By position of the run, the newest first; no run without files.
+    parts: Vec<(usize, &'a [Arc<FileMeta>])>,
 }
 
 impl<'a> Column<'a> {
-    /// The files, ascending by smallest key.
+    /// The files, newest run first, ascending by key within a run.
     pub fn files(&self) -> impl Iterator<Item = &'a Arc<FileMeta>> {
-        self.files.iter().map(|(_, file)| *file)
+        self.parts.iter().flat_map(|(_, files)| *files)
     }
 
     /// Bytes of the files.
@@ -173,24 +173,20 @@ impl<'a> Column<'a> {
         self.files().map(|file| file.bytes).sum()
     }
 
-    /// The first file in key order; of an empty column number 0, which no file has.
-    pub fn first(&self) -> SstId {
-        self.files.first().map_or(SstId(0), |(_, file)| file.id)
+    /// The first file in key order, the newest of several.
+    pub fn first(&self) -> Option<&'a Arc<FileMeta>> {
+        self.parts.iter().filter_map(|(_, files)| files.first()).min_by(|a, b| a.smallest.cmp(&b.smallest))
     }
 
     /// How many runs have files in it.
     pub fn runs(&self) -> u32 {
-        self.runs_with(|_| true)
+        to_u32(self.parts.len())
     }
 
     /// How many runs have files in it that no job is reading.
     pub fn idle_runs(&self, view: &LsmView<'_>) -> u32 {
-        self.runs_with(|file| !view.is_busy(file.id))
-    }
-
-    fn runs_with(&self, counts: impl Fn(&FileMeta) -> bool) -> u32 {
-        let runs: BTreeSet<usize> = self.files.iter().filter(|(_, file)| counts(file)).map(|(run, _)| *run).collect();
-        u32::try_from(runs.len()).unwrap_or(u32::MAX)
+        let is_idle = |files: &[Arc<FileMeta>]| files.iter().any(|file| !view.is_busy(file.id));
+        to_u32(self.parts.iter().filter(|(_, files)| is_idle(files)).count())
     }
 
     /// The fewest reads that a file of it has seen: all came after the newest file did.
@@ -198,40 +194,57 @@ impl<'a> Column<'a> {
         self.files().map(|file| view.reads_of(file.id).reads).min().unwrap_or(0)
     }
 
-    /// The files by run, the newest first.
     fn inputs(&self, level: LevelId, runs: &[Run]) -> Vec<PlanInput> {
-        let mut by_run: BTreeMap<usize, Vec<Arc<FileMeta>>> = BTreeMap::new();
-        for (run, file) in &self.files {
-            by_run.entry(*run).or_default().push(Arc::clone(file));
-        }
-        by_run.into_iter().map(|(run, files)| PlanInput { level, run: runs[run].order, files }).collect()
+        let input = |(run, files): &(usize, &[Arc<FileMeta>])| PlanInput {
+            level,
+            run: runs[*run].order,
+            files: files.to_vec(),
+        };
+        self.parts.iter().map(input).collect()
     }
 }
 
 /// The columns of a level, ascending by key. A guard within a file parts nothing: what it would part shares a column.
 pub fn columns<'a>(view: &LsmView<'a>, mask: GuardMask, level: LevelId) -> Vec<Column<'a>> {
     let runs = &view.level(level).runs;
-    let each = |(at, run): (usize, &'a Run)| run.files.iter().map(move |file| (at, file)).collect::<Vec<_>>();
-    let mut files: Vec<(usize, &'a Arc<FileMeta>)> = runs.iter().enumerate().flat_map(each).collect();
-    // The runs ascend, which a stable sort makes use of.
-    files.sort_by(|a, b| a.1.smallest.cmp(&b.1.smallest));
-    let Some(last) = files.last().map(|(_, file)| &file.smallest) else {
+    let first = runs.iter().filter_map(|run| run.files.first()).map(|file| &file.smallest[..]).min();
+    let last = runs.iter().filter_map(|run| run.files.last()).map(|file| &file.smallest[..]).max();
+    let (Some(first), Some(last)) = (first, last) else {
         return Vec::new();
     };
-    let guards = known(view, mask, &files[0].1.smallest, last);
-    let mut guards = guards.iter().peekable();
-    let mut columns: Vec<Column<'a>> = Vec::new();
-    let mut reach: &[u8] = &[];
-    for (run, file) in files {
-        while guards.next_if(|guard| guard[..] <= *reach).is_some() {}
-        let is_parted = guards.peek().is_some_and(|guard| **guard <= file.smallest);
-        match columns.last_mut().filter(|_| !is_parted) {
-            Some(column) => column.files.push((run, file)),
-            None => columns.push(Column { files: vec![(run, file)] }),
+    let mut columns = Vec::new();
+    let mut add = |from: &[usize], to: &[usize]| {
+        let parts = runs.iter().enumerate().map(|(at, run)| (at, &run.files[from[at]..to[at]]));
+        let parts: Vec<_> = parts.filter(|(_, files)| !files.is_empty()).collect();
+        columns.extend((!parts.is_empty()).then_some(Column { parts }));
+    };
+    // By run, where the column begins, and where the files begin that are not below the guard.
+    let mut from = vec![0; runs.len()];
+    let mut to = from.clone();
+    for guard in known(view, mask, first, last) {
+        let mut is_within = false;
+        for (run, to) in runs.iter().zip(&mut to) {
+            *to += begins_below(&run.files[*to..], &guard);
+            is_within |= *to > 0 && run.files[*to - 1].largest >= guard;
         }
-        reach = reach.max(&file.largest);
+        if !is_within {
+            add(&from, &to);
+            from.clone_from(&to);
+        }
     }
+    let ends: Vec<usize> = runs.iter().map(|run| run.files.len()).collect();
+    add(&from, &ends);
     columns
+}
+
+/// How many of `files` begin below `key`. Looks near the front first.
+fn begins_below(files: &[Arc<FileMeta>], key: &[u8]) -> usize {
+    let mut reach = 1;
+    while files.get(reach - 1).is_some_and(|file| file.smallest[..] < *key) {
+        reach *= 2;
+    }
+    let (from, to) = (reach / 2, (reach - 1).min(files.len()));
+    from + files[from..to].partition_point(|file| file.smallest[..] < *key)
 }
 
 /// The inputs and the output place of a job on a column; none if it would change nothing.
@@ -293,10 +306,15 @@ pub fn settle(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
     };
     let mut falls: Vec<(usize, usize, &Arc<FileMeta>)> = Vec::new();
     for (from, run) in runs.iter().enumerate() {
-        for file in run.files.iter().filter(|file| is_still(file)) {
-            let free = |run: &&Run| run.overlapping(&file.smallest, &file.largest).is_empty();
-            let depth = runs[from + 1..].iter().take_while(free).count();
-            if depth > 0 {
+        // Both ascend: what of the older runs ends before a file ends before the next one, too.
+        let mut below: Vec<&[Arc<FileMeta>]> = runs[from + 1..].iter().map(|run| &run.files[..]).collect();
+        for file in &run.files {
+            let free = |rest: &mut &[Arc<FileMeta>]| {
+                *rest = behind(rest, &file.smallest);
+                rest.first().is_none_or(|other| other.smallest > file.largest)
+            };
+            let depth = below.iter_mut().map(free).take_while(|free| *free).count();
+            if depth > 0 && is_still(file) {
                 falls.push((from + depth, from, file));
             }
         }
@@ -308,22 +326,4 @@ pub fn settle(view: &LsmView<'_>, level: LevelId) -> Option<Draft> {
     }
     let inputs = by_run.into_iter().map(|(run, files)| PlanInput { level, run: runs[run].order, files });
     Some(Draft { inputs: inputs.collect(), output: Place { level, run: runs[deepest].order } })
-}
-
-/// The second most reads of a file of the level: no guard with several files can have seen more straight reads.
-pub(super) fn second_most_reads(view: &LsmView<'_>, level: LevelId) -> u64 {
-    let (mut most, mut second) = (0, 0);
-    for reads in view.level(level).files().map(|file| view.reads_of(file.id).reads) {
-        if reads > most {
-            (most, second) = (reads, most);
-        } else {
-            second = second.max(reads);
-        }
-    }
-    second
-}
-
-/// Runs of a level.
-pub(super) fn run_count(view: &LsmView<'_>, level: LevelId) -> u64 {
-    to_u64(view.level(level).runs.len())
 }

@@ -28,8 +28,8 @@ pub enum Trigger {
         /// Count files instead: as many fill the level. Default: bytes count.
         files: Option<u32>,
     },
-    /// The level holds many runs. Value: its runs that no running job consumes wholly; from L1 on with the layout `guarded` those of the
-    /// guard that holds the most, or all if they are too few anyway.
+    /// The level holds many runs. Value: its runs that no running job consumes wholly. With the layout `guarded` they are, from L1 on, as
+    /// many as some guard holds, once those that lie on nothing have fallen.
     SortedRuns {
         /// As many runs fire. Default: the layout's limit.
         runs: Option<u32>,
@@ -255,12 +255,8 @@ impl Trigger {
             }
             Trigger::SortedRuns { runs } => {
                 let staying = view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
-                let runs_there = to_f64(to_u64(staying.count()));
+                let value = to_f64(to_u64(staying.count()));
                 let threshold = f64::from(runs.unwrap_or_else(|| shape.run_limit(level)));
-                let value = match self.is_by_guard(shape, level) && runs_there >= threshold {
-                    true => self.most_of_guards(shape, level)?,
-                    false => runs_there,
-                };
                 // One run alone has nothing to be merged with.
                 Some(Measure { value, threshold }).filter(|_| value >= 2.0)
             }
@@ -273,13 +269,14 @@ impl Trigger {
             // About groups of runs; a strategy with the layout `runs` measures them itself.
             Trigger::Periodic { .. } | Trigger::TierAmplification { .. } => None,
             Trigger::GuardBytes { .. } | Trigger::GuardReads { .. } if !self.is_by_guard(shape, level) => None,
+            Trigger::GuardReads { .. } if view.level(level).runs.len() < 2 => None,
             Trigger::GuardBytes { memtables } => {
                 let level_value = to_f64(view.level(level).bytes()) / guard_cap(view, memtables, level);
                 let value = if level_value < 1.0 { level_value } else { self.most_of_guards(shape, level)? };
                 Some(Measure { value, threshold: 1.0 })
             }
             Trigger::GuardReads { reads } => {
-                let second = guards::second_most_reads(view, level);
+                let second = second_most_reads(view, level);
                 let value = if second < *reads { to_f64(second) } else { self.most_of_guards(shape, level)? };
                 Some(Measure { value, threshold: to_f64(*reads) })
             }
@@ -419,6 +416,19 @@ fn whole(ms: f64) -> u64 {
 fn guard_cap(view: &LsmView<'_>, memtables: &[f64], level: LevelId) -> f64 {
     let memtables = memtables.get(level.index().saturating_sub(1)).or(memtables.last()).copied();
     memtables.map_or(f64::INFINITY, |memtables| memtables * to_f64(view.sizes.memtable_bytes.max(1)))
+}
+
+/// The second most reads of a file of the level: no guard with several files can have seen more since the last one came.
+fn second_most_reads(view: &LsmView<'_>, level: LevelId) -> u64 {
+    let (mut most, mut second) = (0, 0);
+    for reads in view.level(level).files().map(|file| view.reads_of(file.id).reads) {
+        if reads > most {
+            (most, second) = (reads, most);
+        } else {
+            second = second.max(reads);
+        }
+    }
+    second
 }
 
 /// Tombstones per entry.

@@ -8,8 +8,8 @@ use super::super::super::plan::{Action, Plan, PlanInput, Reuse};
 use super::super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::{Rule, Strategy};
 use super::{Attempt, Firing, Held, MAX_TRIED, explain, is_free};
-use crate::num::to_f64;
-use crate::version::LevelId;
+use crate::num::{to_f64, to_u64};
+use crate::version::{LevelId, SstId};
 
 /// A guard that makes a rule fire.
 struct Due<'a> {
@@ -35,6 +35,9 @@ impl Strategy {
                 blocked.get_or_insert_with(|| plan.inputs.clone());
                 continue;
             }
+            if rule.trigger.is_by_guard(shape, level) {
+                plan.record.value = best.value;
+            }
             plan.record.candidates_total = due.len();
             plan.record.candidates = shown(&due, place);
             return Attempt::Plan(Box::new(plan));
@@ -47,7 +50,7 @@ impl Strategy {
     pub(super) fn settled(&self, shape: &Shape<'_>) -> Option<Plan> {
         let view = shape.view;
         shape.guarded()?;
-        let runs = |level: LevelId| guards::run_count(view, level);
+        let runs = |level: LevelId| to_u64(view.level(level).runs.len());
         let crowded = |level: &LevelId| level.0 > 0 && runs(*level) >= u64::from(shape.run_limit(*level));
         view.levels().filter(crowded).find_map(|level| {
             let (value, threshold) = (to_f64(runs(level)), f64::from(shape.run_limit(level)));
@@ -89,7 +92,7 @@ fn due<'a>(shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, columns: &'a [Co
 /// The record's candidates, each named by the first file of its guard: the chosen one first, then the best of the others.
 fn shown(due: &[Due<'_>], chosen: usize) -> Vec<Candidate> {
     let candidate = |place: usize| Candidate {
-        file: due[place].column.first(),
+        file: due[place].column.first().map_or(SstId(0), |file| file.id),
         runs: 0,
         scores: vec![-due[place].value, -to_f64(due[place].bytes)],
         chosen: place == chosen,
