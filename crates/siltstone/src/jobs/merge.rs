@@ -37,8 +37,8 @@ const READ_AHEAD_BYTES: usize = 256 << 10;
 
 /// How far a step of a merge came.
 pub(crate) enum MergeStep {
-    /// There is more to do. The bytes of input that the step consumed.
-    More(u64),
+    /// There is more to do.
+    More,
     /// A part is done, and durable: put it into the tree, [say so](MergeJob::installed), then go on.
     Part(Part),
     /// All is done, and durable.
@@ -51,8 +51,6 @@ pub(crate) struct Part {
     pub(crate) files: Vec<Arc<FileMeta>>,
     /// What is left of the inputs: what the files hold is no longer in them.
     pub(crate) rest: Vec<PlanInput>,
-    /// The bytes of input that the step consumed.
-    pub(crate) bytes: u64,
 }
 
 /// A merge under way.
@@ -141,11 +139,11 @@ impl MergeJob {
                     first = Bytes::copy_from_slice(next.key);
                 }
                 self.consumed += bytes;
-                return self.part(cx, first, bytes).map(MergeStep::Part);
+                return self.part(cx, first).map(MergeStep::Part);
             }
             if bytes >= quota {
                 self.consumed += bytes;
-                return Ok(MergeStep::More(bytes));
+                return Ok(MergeStep::More);
             }
         }
         self.consumed += bytes;
@@ -159,13 +157,13 @@ impl MergeJob {
     }
 
     /// What is done when the inputs are cut at `first`: all finished output files, now durable.
-    fn part(&mut self, cx: &JobCx<'_>, first: Bytes, bytes: u64) -> Result<Part> {
+    fn part(&mut self, cx: &JobCx<'_>, first: Bytes) -> Result<Part> {
         let files = self.outputs.hand_over(cx)?;
         let rest = self.rest.as_mut().expect("only a job that releases its inputs is cut");
         let merge = self.merge.as_ref().expect("it is at work");
         rest.cut(first, merge.sources());
         let inputs = rest.inputs.iter().filter(|input| !input.files.is_empty()).cloned().collect();
-        Ok(Part { files, rest: inputs, bytes })
+        Ok(Part { files, rest: inputs })
     }
 
     /// What the last [`Part`] holds is in the tree: its files are not this job's any more, and the tables that it has used up may be

@@ -199,7 +199,7 @@ impl Core {
                 self.take_bandwidth(bytes, active.running.facts.class);
                 return Ok(Stepped::Done(outcome));
             }
-            MergeStep::More(_) => {}
+            MergeStep::More => {}
             MergeStep::Part(part) => self.install_part(active, &part)?,
         }
         let before = active.running.done_bytes();
