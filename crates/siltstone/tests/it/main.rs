@@ -7,5 +7,6 @@ mod db;
 mod explain;
 mod filters;
 mod golden;
+mod keyspaces;
 mod policies;
 mod switch;
