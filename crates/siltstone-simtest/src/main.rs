@@ -107,9 +107,9 @@ enum Cmd {
         /// Worlds a pair.
         #[arg(long, default_value_t = SEEDS_A_PAIR)]
         seeds: u64,
-        /// Crashes in all worlds together, about; one a world at least.
-        #[arg(long, default_value_t = SWITCH_CRASHES)]
-        images: u64,
+        /// A crash at every so many file operations behind the switch; 1 for each of them.
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+        stride: u64,
         /// Only the world with this number.
         #[arg(long)]
         only: Option<u64>,
@@ -205,9 +205,8 @@ enum Cmd {
     },
 }
 
-/// What CI spends on switches: worlds for each ordered pair of strategies, and crashes in all of them together.
+/// What CI spends on switches: worlds for each ordered pair of strategies, with a crash at each file operation.
 const SEEDS_A_PAIR: u64 = 10;
-const SWITCH_CRASHES: u64 = 8_000;
 /// What CI spends on strategies that must agree: lists of operations.
 const EQUAL_LISTS: u64 = 200;
 
@@ -272,8 +271,8 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
             Some(n) => space::run_only(budget, n),
             None => space::run(budget, worlds),
         }),
-        Cmd::Switch { common, seeds, images, only } => {
-            single(&common, |budget| switch::run(budget, seeds, images, only))
+        Cmd::Switch { common, seeds, stride, only } => {
+            single(&common, |budget| switch::run(budget, switch::Scale { seeds, stride }, only))
         }
         Cmd::Equal { common, lists, only } => single(&common, |budget| equal::run(budget, lists, only)),
         Cmd::Forecast { common, bytes, from } => {
@@ -318,7 +317,7 @@ fn all(common: &Common, size: Size, with_kill9: bool) -> anyhow::Result<bool> {
         faults::run(&budget, None),
         deadline::run(&budget, 500 * times),
         space::run(&budget, 500 * times),
-        switch::run(&budget, SEEDS_A_PAIR * times, SWITCH_CRASHES * times, None),
+        switch::run(&budget, switch::Scale { seeds: SEEDS_A_PAIR * times, stride: 1 }, None),
         equal::run(&budget, EQUAL_LISTS * times, None),
     ];
     if with_kill9 {

@@ -59,6 +59,12 @@ impl Probe {
         self.merging.lock().unwrap_or_else(PoisonError::into_inner).get(&keyspace).is_some_and(|jobs| *jobs > 0)
     }
 
+    /// How many jobs of a keyspace are under way.
+    pub fn merges(&self, keyspace: KeyspaceId) -> u64 {
+        let merging = self.merging.lock().unwrap_or_else(PoisonError::into_inner);
+        merging.get(&keyspace).map_or(0, |jobs| u64::try_from(*jobs).unwrap_or(0))
+    }
+
     /// A new life of the store begins: nothing runs.
     pub fn forget_merges(&self) {
         self.merging.lock().unwrap_or_else(PoisonError::into_inner).clear();

@@ -6,7 +6,8 @@
 //!
 //! `cargo bench -p siltstone --bench planner -- growth [STRATEGY...]` counts instructions instead (valgrind's callgrind; one decision each, so every
 //! run gives the same numbers) on a tree of 10 000 files and on one with ten times as many in every run, and capacities to match, so that both decide
-//! about the same levels. Fails if ten times the files take more than twelve times the instructions.
+//! about the same levels. Fails if ten times the files take more than twelve times the instructions, and more than two hundred for each file: where a
+//! running job is in the way in the large tree only, a deeper level is looked at, with its files.
 #![expect(clippy::disallowed_macros, reason = "it measures and prints")]
 #![expect(clippy::unwrap_used, clippy::cast_possible_truncation, reason = "a program for developers")]
 
@@ -27,6 +28,8 @@ const SMALL: u64 = 10_000;
 const LARGE: u64 = 100_000;
 /// What growth may come to. Beyond the factor of ten: a binary search that is a little longer, sorted lists of ids.
 const LIMIT_GROWTH: f64 = 12.0;
+/// Instructions for each file that are no growth in any case: a few passes over all of them.
+const PASSES: u64 = 200;
 
 fn cpu_ns() -> u64 {
     let t = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -181,7 +184,7 @@ fn growth(policies: &[Strategy]) -> ExitCode {
     };
     println!("instructions of a decision on {SMALL} and {LARGE} files");
     println!("{:<22} {:>10} {:>10} {:>6}   {:>10} {:>10} {:>6}", "strategy", "idle", "", "times", "busy", "", "times");
-    let mut fastest_growth = (0.0, String::new());
+    let mut worst = (0.0, String::new());
     for (policy, calls) in policies.iter().zip(calls.chunks_exact(4)) {
         let times = |small: u64, large: u64| large as f64 / small as f64;
         let (idle, busy) = (times(calls[0], calls[2]), times(calls[1], calls[3]));
@@ -189,12 +192,14 @@ fn growth(policies: &[Strategy]) -> ExitCode {
             "{:<22} {:>10} {:>10} {idle:>6.1}   {:>10} {:>10} {busy:>6.1}",
             policy.name, calls[0], calls[2], calls[1], calls[3]
         );
-        if idle.max(busy) > fastest_growth.0 {
-            fastest_growth = (idle.max(busy), policy.name.clone());
+        for (growth, large) in [(idle, calls[2]), (busy, calls[3])] {
+            if growth > worst.0 && (growth <= LIMIT_GROWTH || large > PASSES * LARGE) {
+                worst = (growth, policy.name.clone());
+            }
         }
     }
-    println!("fastest growth: {:.1} times ({}), allowed {LIMIT_GROWTH}", fastest_growth.0, fastest_growth.1);
-    if fastest_growth.0 > LIMIT_GROWTH { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    println!("fastest growth: {:.1} times ({}), allowed {LIMIT_GROWTH}", worst.0, worst.1);
+    if worst.0 > LIMIT_GROWTH { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 fn main() -> ExitCode {

@@ -1,11 +1,15 @@
 //! The strategy of an open store is changed while merges run, and the power fails (R11).
 //!
 //! For every ordered pair of strategies and many seeds: a small store is loaded under the one, a merge is under way, the other is set
-//! (and in some worlds a third, or the first again, before the tree has its new shape), and merges bring the tree to rest. Then crashes
-//! at file operations of the switch and of what follows: each must leave a store with the old strategy or the new, the
-//! same records, every law kept, that comes to rest again. How many of the operations are tried is a budget, which is spread over the worlds
-//! so that every pair sees the commit itself and several moments behind it.
+//! (and in some worlds a third, or the first again, before the tree has its new shape), and merges bring the tree to rest. Then a crash at every
+//! file operation from the switch until the merges that ran at it have ended: each must leave a store with the old strategy or the new,
+//! the same records, every law kept, that comes to rest again. Ten seeds a pair see every operation under each loss profile twice.
+//!
+//! Most of these crashes leave the same: images are compared by their hash, and checked once for each expectation. And what a store does after its recovery
+//! depends on what it has recovered, so of the images of a world that recover to the same tree under the same strategy one is
+//! brought to rest, verified and closed; of all of them the strategy and every record are checked.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use siltstone::Db;
@@ -20,7 +24,7 @@ use crate::config::{Config, least, released_progressively, strategies};
 use crate::counters::{Counters, Rare};
 use crate::ops::{Ack, Op, Step, Value, index, number};
 use crate::pool::{Pool, Report};
-use crate::store::{Check, Expect, Machine, Probe, Violation, broken, check_recovered, read_all};
+use crate::store::{Check, Expect, Machine, Violation, broken, check_recovered, read_all};
 use crate::world::World;
 
 /// Keys of a world.
@@ -36,17 +40,26 @@ struct Switch {
     after: String,
 }
 
-/// Runs `seeds` worlds for each ordered pair, with about `images` crashes in all.
-pub fn run(budget: &Budget, seeds: u64, images: u64, only: Option<u64>) -> Report {
+/// How much of it is done.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale {
+    /// Worlds for each ordered pair.
+    pub seeds: u64,
+    /// A crash at every so many file operations of the window, 1 for each; which of them, the seed decides.
+    pub stride: u64,
+}
+
+/// Runs worlds for each ordered pair, with crashes in each.
+pub fn run(budget: &Budget, scale: Scale, only: Option<u64>) -> Report {
+    let Scale { seeds, stride } = scale;
     let pool = budget.pool("switch");
     let names = strategies();
     let n = names.len() as u64;
     let pairs = n * (n - 1);
     let tasks = if only.is_some() { 1 } else { pairs * seeds };
-    let each = (images / (pairs * seeds).max(1)).max(1);
     let task_of = |task| only.unwrap_or(task);
     let replay =
-        |task| format!("switch --base {} --seeds {seeds} --images {images} --only {}", budget.base, task_of(task));
+        |task| format!("switch --base {} --seeds {seeds} --stride {stride} --only {}", budget.base, task_of(task));
     pool.run(tasks, replay, |task| {
         let task = task_of(task);
         let (from, to) = (task % pairs / (n - 1), task % pairs % (n - 1));
@@ -57,13 +70,23 @@ pub fn run(budget: &Budget, seeds: u64, images: u64, only: Option<u64>) -> Repor
             if released { released_progressively(name) } else { name.clone() }
         };
         let counters = Arc::new(Counters::default());
-        let outcome = run_world(&name(from), &name(to), budget.seed(task), each, &pool, &counters);
+        // Each profile in turn, so that ten seeds see all of them twice.
+        let profile = Profile::ALL[usize::try_from((task / pairs + task) % 5).unwrap_or(0)];
+        let crashes = Crashes { profile, stride };
+        let outcome = run_world(&name(from), &name(to), budget.seed(task), crashes, &pool, &counters);
         pool.counters().merge(&counters);
         pool.count("worlds", 1);
         outcome.map_err(|violation| Violation(format!("{} -> {}: {}", name(from), name(to), violation.0)))
     });
     pool.count("pairs", if only.is_some() { 1 } else { pairs });
     pool.finish()
+}
+
+/// The crashes of a world.
+#[derive(Clone, Copy)]
+struct Crashes {
+    profile: Profile,
+    stride: u64,
 }
 
 fn config(from: &str, seed: u64) -> Config {
@@ -104,7 +127,7 @@ fn write(rng: &mut Rng, id: u64) -> Step {
     Step { op, lane_steps: number(rng.below(4)), seed: id }
 }
 
-fn run_world(from: &str, to: &str, seed: u64, images: u64, pool: &Pool, counters: &Arc<Counters>) -> Check {
+fn run_world(from: &str, to: &str, seed: u64, crashes: Crashes, pool: &Pool, counters: &Arc<Counters>) -> Check {
     let mut rng = Rng::new(seed);
     let mut world = World::create(config(from, seed), counters, false)?;
     let mut id = 0;
@@ -132,6 +155,7 @@ fn run_world(from: &str, to: &str, seed: u64, images: u64, pool: &Pool, counters
     // All that was written is durable: whatever the crash, nothing may be missing.
     world.apply(&Step::quiet(Op::Sync, 2))?;
     let jobs_before = jobs(world.db());
+    let (running, ended_before) = (world.probe.merges(default), world.probe.compactions());
     world.machine.fs.record_ops(true);
     let mut switches = Vec::new();
     let names = strategies();
@@ -157,6 +181,14 @@ fn run_world(from: &str, to: &str, seed: u64, images: u64, pool: &Pool, counters
             set(&mut world, any, back, &mut rng)?;
         }
     }
+    // As many jobs have ended as ran, and one at least.
+    let enough = ended_before + running.max(1);
+    for _ in 0..MOST_STEPS {
+        if world.probe.compactions() >= enough || !world.machine.executor.step_random() {
+            break;
+        }
+    }
+    let window_end = world.machine.fs.op_count();
     come_to_rest(&world.machine)?;
     world.rest()?;
     let files = world.db().stats().files;
@@ -165,20 +197,28 @@ fn run_world(from: &str, to: &str, seed: u64, images: u64, pool: &Pool, counters
     world.apply(&Step::quiet(Op::Verify, 3))?;
 
     let context = Context { world: &world, switches: &switches, counters, pool };
-    let ops = world.machine.fs.op_count();
-    // In a world with one crash only, it is within the switch in every second world.
-    for n in seed..seed + images {
-        let profile = Profile::ALL[index(&mut rng, Profile::ALL.len() as u64)];
-        let switch = &switches[index(&mut rng, switches.len() as u64)];
-        // Every second one within a switch, else anywhere until the store is at rest.
-        let at = if n % 2 == 0 { rng.between(switch.start, switch.end) } else { rng.between(switches[0].start, ops) };
-        let image = CrashImages::new(&world.machine.fs, profile, seed).nth(usize::try_from(at).unwrap_or(0));
-        let Some(image) = image else { return broken(format!("no crash image at {at} of {ops} operations")) };
-        context
-            .check(image, seed)
-            .map_err(|violation| Violation(format!("{profile:?} after {at} of {ops} operations: {}", violation.0)))?;
+    let Crashes { profile, stride } = crashes;
+    let mut seen = BTreeSet::new();
+    let mut recovered = BTreeSet::new();
+    let mut images = CrashImages::new(&world.machine.fs, profile, seed);
+    let mut skip = switches[0].start + seed % stride;
+    while skip <= window_end {
+        // `nth` makes no image of what it skips.
+        let at = if seen.is_empty() { skip } else { stride - 1 };
+        let Some(image) = images.nth(usize::try_from(at).unwrap_or(0)) else { break };
+        skip += stride;
         pool.count("crash_points", 1);
+        let allowed = context.allowed(image.ops);
+        if !seen.insert((image.hash, allowed.clone())) {
+            continue;
+        }
+        pool.count("images", 1);
+        let at = image.ops;
+        context.check(image, &allowed, seed, &mut recovered).map_err(|violation| {
+            Violation(format!("{profile:?} after {at} operations of {window_end}: {}", violation.0))
+        })?;
     }
+    pool.count("recovered_states", recovered.len() as u64);
     Ok(())
 }
 
@@ -224,20 +264,22 @@ impl Context<'_> {
         std::iter::once(done.unwrap_or(first)).chain(during.map(|switch| &switch.after[..])).collect()
     }
 
-    fn check(&self, image: CrashImage, seed: u64) -> Check {
+    /// `recovered` holds what was recovered and brought to rest in this world before.
+    fn check(&self, image: CrashImage, allowed: &[&str], seed: u64, recovered: &mut BTreeSet<String>) -> Check {
         let machine = Machine::with_disk(image.fs, seed);
-        let probe = Probe::new(self.counters);
         let db = machine
-            .open(self.world.options(), seed, Some(&probe))
+            .open(self.world.options(), seed, None)
             .map_err(|error| Violation(format!("open after the crash: {error:?}")))?;
         let found = db.default_keyspace().options().strategy;
-        let allowed = self.allowed(image.ops);
         if !allowed.contains(&&found[..]) {
             return broken(format!("the strategy is {found}, it should be one of {allowed:?}"));
         }
         let model = self.world.model();
         let expect = Expect { allowed: model.last()..=model.last(), keyspaces: vec![self.world.keyspaces()] };
         let before = check_recovered(&db, model, &expect)?.contents;
+        if !recovered.insert(state(&machine, &db, &found)) {
+            return Ok(());
+        }
         let jobs_before = jobs(&db);
         come_to_rest(&machine)?;
         db.wait_idle().map_err(|error| Violation(format!("after the crash: {error:?}")))?;
@@ -252,4 +294,12 @@ impl Context<'_> {
         }
         db.close().map_err(|error| Violation(format!("close: {error:?}")))
     }
+}
+
+/// What a recovered store goes on from: its strategy, the shape of its tree, its tables, what was replayed.
+fn state(machine: &Machine, db: &Db, strategy: &str) -> String {
+    let levels: Vec<_> = db.default_keyspace().stats().levels.iter().map(|l| (l.runs, l.files, l.bytes)).collect();
+    let tables = machine.fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|is| is == "sst"));
+    let tables: Vec<_> = tables.map(|(path, bytes)| (path.file_name().map(ToOwned::to_owned), bytes)).collect();
+    format!("{strategy} {levels:?} {tables:?} {}", db.stats().replayed_records)
 }

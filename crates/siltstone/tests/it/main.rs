@@ -7,6 +7,7 @@ mod db;
 mod explain;
 mod filters;
 mod golden;
+mod keyspaces;
 mod policies;
 mod release;
 mod schedule;

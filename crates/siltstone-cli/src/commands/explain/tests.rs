@@ -64,7 +64,7 @@ fn draw(strategy: &str) -> String {
 
 #[test]
 fn golden() {
-    let text: String = ["one-leveling", "leveldb", "tiering"].map(draw).join("\n---\n\n");
+    let text: String = ["one-leveling", "leveldb", "tiering", "rocksdb-universal"].map(draw).join("\n---\n\n");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/explain.txt");
     if std::env::var_os("GOLDEN").is_some_and(|value| value == "rewrite") {
         std::fs::write(&path, &text).unwrap();

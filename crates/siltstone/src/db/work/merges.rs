@@ -37,7 +37,9 @@ enum Stepped {
 }
 
 impl Core {
-    /// A step of compaction lane `lane`: of the merge that the scheduler says, or of planning when there may be more to begin.
+    /// A step of compaction lane `lane`: of the merge that the scheduler says, or of planning when there may be more to begin. A function
+    /// of its own, so that `benches/records.rs` can count it.
+    #[inline(never)]
     pub(crate) fn compaction_step(&self, lane: usize) -> LaneStep {
         if !self.may_work() {
             return LaneStep::Idle;
@@ -586,7 +588,7 @@ impl Core {
         Ok(())
     }
 
-    /// The record of a plan that is about to be carried out. A function of its own, so that `benches/records.rs` can count it.
+    /// The record of a plan that is about to be carried out. Counted as `compaction_step` is.
     #[inline(never)]
     fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
         let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
@@ -614,7 +616,7 @@ impl Core {
         self.tell_ended(&active.keyspace, &active.running, ended);
     }
 
-    /// Keeps the record of a job that has ended, and tells the listener. Counted as `decide` is.
+    /// Keeps the record of a job that has ended, and tells the listener. Counted as `compaction_step` is.
     #[inline(never)]
     fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
         let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
