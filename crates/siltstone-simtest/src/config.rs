@@ -112,9 +112,9 @@ fn write_limits(rng: &mut Rng, mut options: KeyspaceOptions) -> KeyspaceOptions 
     }
     options.write_control = match rng.below(8) {
         0 => WriteControl::Stop,
-        1 => WriteControl::Limit(Limit { rate_bytes_per_s: 1000 << rng.below(8) }),
+        1 => WriteControl::Limit(Limit { rate_bytes_per_s: 50_000 << rng.below(5) }),
         2 => WriteControl::CompactionFirst,
-        3 => WriteControl::Delay(Delay { free_bytes_per_s: 1 << 20, least_bytes_per_s: 1000 }),
+        3 => WriteControl::Delay(Delay { free_bytes_per_s: 4 << 20, least_bytes_per_s: 20_000 }),
         _ => WriteControl::default(),
     };
     options.max_write_stall = rng.one_in(6).then(|| Duration::from_millis(rng.between(1, 200)));

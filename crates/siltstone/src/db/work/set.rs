@@ -160,9 +160,11 @@ impl MergeSet {
     fn look(&mut self, now_ns: u64, now_ms: u64) {
         for (slot, progress) in self.slots.iter().zip(&mut self.progress) {
             *progress = slot.running.progress_at(now_ms);
+            // Its next step ends it and gives its files free.
+            let unwanted = slot.merge.as_ref().is_some_and(|merge| merge.is_unwanted());
+            progress.urgent |= unwanted;
             let deep_waits = self.foreground.deep_until_ns > now_ns && silk::is_deep(progress);
-            let waits = slot.limit.paused || slot.limited_until_ns > now_ns || deep_waits;
-            progress.held = waits && !slot.merge.as_ref().is_some_and(|merge| merge.is_unwanted());
+            progress.held = !unwanted && (slot.limit.paused || slot.limited_until_ns > now_ns || deep_waits);
         }
         self.scheduler.next(&self.progress, self.lanes, &mut self.shares);
     }
