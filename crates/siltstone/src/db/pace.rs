@@ -140,7 +140,10 @@ impl Core {
     /// Tells once when the limit comes near, and again only after it was far away. Told later, when no lock is held.
     fn warn(&self, keyspace: &KeyspaceCore, debt: f64, runs: u64) {
         let limit = keyspace.stop_runs.load(Relaxed);
-        if debt >= WARN_DEBT || runs >= limit {
+        // With one memtable more writers wait for flushes.
+        let waiting = self.immutable_bytes.load(Relaxed);
+        let is_full = waiting > 0 && waiting + keyspace.options.memtable_bytes >= self.immutable_limit(keyspace);
+        if debt >= WARN_DEBT || runs >= limit || is_full {
             if !keyspace.warned.swap(true, Relaxed) {
                 keyspace.untold.lock().push(Event::StallAhead { keyspace: keyspace.id, debt, runs, limit });
                 self.is_untold.store(true, Relaxed);

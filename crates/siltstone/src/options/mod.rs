@@ -150,8 +150,8 @@ pub struct KeyspaceOptions {
     #[serde(skip_serializing_if = "is_default")]
     pub write_control: WriteControl,
     /// How long a write may wait, as "50ms" or "2s". From what flushes and merges were measured to do follows how fast writers may be before a
-    /// limit, so that whoever meets it waits no longer than this. It holds as far as the next merge takes as long as the last
-    /// ones; from 1 ms to 1 h. Default: none.
+    /// limit, so that whoever meets it waits no longer than this. An aim, no guarantee: it holds as far as the next merge takes as long as
+    /// the last ones and has the disk for itself. From 1 ms to 1 h. Default: none.
     #[serde(with = "age::short", skip_serializing_if = "Option::is_none")]
     pub max_write_stall: Option<Duration>,
     /// What is deleted is gone for good within this time, as "90s", "15m", "12h" or "30d": no tombstone is older, on an idle store

@@ -81,14 +81,11 @@ impl Work {
     }
 }
 
-/// How much longer than measured the next merge is taken to be: flushes, users and the log use the disk as well, and inputs differ.
-const MARGIN: f64 = 2.0;
-
 /// The rate at which a keyspace may be written, in bytes a second, so that a writer that comes to the limit waits at most `max_stall_s`
 /// seconds: there is room for `room_bytes` until then, and in `relief_s` seconds the next merge ends that makes more.
 /// None if as fast as writers can.
 pub fn rate_for(room_bytes: u64, relief_s: f64, max_stall_s: f64) -> Option<f64> {
-    let covered = MARGIN * relief_s - max_stall_s;
+    let covered = relief_s - max_stall_s;
     (covered > 0.0).then(|| (to_f64(room_bytes) / covered).max(1.0))
 }
 
