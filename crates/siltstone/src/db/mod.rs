@@ -254,7 +254,7 @@ impl Db {
 
     /// Which of the running merges gets the disk, now.
     pub fn scheduler(&self) -> Scheduler {
-        self.core().merges.lock().scheduler()
+        self.core().scheduler()
     }
 
     /// Gives the store another merge scheduler, from the next step of each merge on. Nothing is lost or begun anew; a merge keeps

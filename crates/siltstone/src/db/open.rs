@@ -529,15 +529,17 @@ impl Core {
     pub(crate) fn stats(&self) -> stats::Stats {
         let cache = self.cache.stats();
         let now_ms = self.now_ms();
+        // By itself: a guard in the literal below would be held until its end, against the order of locks.
+        let snapshots = self.snapshots.lock().values().map(|held| u64::from(held.count)).sum();
         let mut stats = stats::Stats {
             cache_hits: cache.hits,
             cache_misses: cache.misses,
             cache_used_bytes: cache.used_bytes + cache.charged_bytes,
             open_tables: to_u64(self.tables.open_tables()),
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
-            snapshots: self.snapshots.lock().values().map(|held| u64::from(held.count)).sum(),
+            snapshots,
             last_seq: self.visible.load(Ordering::Acquire),
-            scheduler: self.merges.lock().scheduler().to_string(),
+            scheduler: self.scheduler().to_string(),
             keyspaces: self.keyspaces.load().values().map(|keyspace| self.keyspace_stats(keyspace, now_ms)).collect(),
             ..self.counters.read()
         };

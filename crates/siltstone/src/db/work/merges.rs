@@ -374,7 +374,7 @@ impl Core {
                         steering: keyspace.steering.load_full(),
                     };
                     let plan = self.ask_within(policy, &mut compactions.refused, keyspace, &view, seen);
-                    let plan = plan.map(|plan| self.merges.lock().scheduler().shape(policy, &view, plan));
+                    let plan = plan.map(|plan| self.scheduler().shape(policy, &view, plan));
                     (plan.or_else(|| overdue(Urgency::Due)), None)
                 }
             },
