@@ -155,6 +155,7 @@ fn merged_files_end_at_guards() {
     assert!(found.iter().all(|(_, value)| value.starts_with(b"39 ")));
     db.close().unwrap();
     model(&few_bits, MemtableKind::Tree);
+    model(&format!("release = \"progressive\"\n{few_bits}"), MemtableKind::Tree);
 }
 
 /// Cassandra's UCS: no output of a merge holds keys of two shards.
