@@ -401,7 +401,7 @@ fn many_threads_write_read_and_sync_while_merges_run() {
     let db = Db::open_with(folder.path(), tiny(), env).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..4u64 {
-            let keyspace = db.default_keyspace();
+            let (keyspace, thread_db) = (db.default_keyspace(), db.clone());
             scope.spawn(move || {
                 let mut rng = Rng::new(thread);
                 for n in 0..3000u64 {
@@ -409,6 +409,12 @@ fn many_threads_write_read_and_sync_while_merges_run() {
                     let durability = if n % 50 == 0 { Durability::Sync } else { Durability::Buffered };
                     keyspace.put_with(&key, format!("{n:06}"), durability).unwrap();
                     assert_eq!(keyspace.get(&key).unwrap().unwrap(), format!("{n:06}"));
+                    if n % 20 == 0 {
+                        // Whoever looks on takes the same locks as those who plan and merge.
+                        assert!(thread_db.stats().puts > 0);
+                        keyspace.pending().unwrap();
+                        thread_db.snapshot();
+                    }
                     if n % 500 == 0 {
                         // Another thread's keys: some value that was written, whole.
                         for record in keyspace.range::<&str>(..).unwrap() {
