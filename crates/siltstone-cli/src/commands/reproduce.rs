@@ -22,7 +22,9 @@ use crate::progress::{Meter, line};
 The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. The scale divides
 records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
 result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
-paper, measured, verdict.")]
+paper, measured, verdict.
+
+Of luo19, figures 13 and 14 (queries) are not there yet, and verdicts that differ from the paper have not been diagnosed.")]
 pub(crate) struct Reproduce {
     /// The study
     #[arg(value_parser = siltstone_lab::experiment::STUDIES)]
