@@ -87,7 +87,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         memtable: if rng.one_in(4) { MemtableKind::SortedVector } else { MemtableKind::Tree },
         strategy: {
             let name = &strategies[index(rng, strategies.len() as u64)];
-            if rng.one_in(3) { released_progressively(name) } else { name.clone() }
+            if rng.one_in(6) { released_progressively(name) } else { name.clone() }
         },
         size_ratio: crate::ops::number(rng.between(2, 4)),
         level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
@@ -104,20 +104,21 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
 /// The same options with a constraint and a write control of their own.
 fn write_limits(rng: &mut Rng, mut options: KeyspaceOptions) -> KeyspaceOptions {
     let local = |per_level| Constraint::Local(Local { per_level });
-    match rng.below(6) {
-        0..3 => {}
-        3 => options.max_runs = least(&options, Constraint::default()) + crate::ops::number(rng.below(7)),
-        4 => options.constraint = local(0),
-        _ => options.constraint = local(least(&options, local(0)) + crate::ops::number(rng.below(4))),
+    match rng.below(10) {
+        0 => options.max_runs = least(&options, Constraint::default()) + crate::ops::number(rng.below(7)),
+        1 => options.constraint = local(0),
+        2 => options.constraint = local(least(&options, local(0)) + crate::ops::number(rng.below(4))),
+        _ => {}
     }
-    options.write_control = match rng.below(8) {
+    // Most worlds have the default: those with others spend their time in waiting, and do less.
+    options.write_control = match rng.below(16) {
         0 => WriteControl::Stop,
         1 => WriteControl::Limit(Limit { rate_bytes_per_s: 50_000 << rng.below(5) }),
         2 => WriteControl::CompactionFirst,
         3 => WriteControl::Delay(Delay { free_bytes_per_s: 4 << 20, least_bytes_per_s: 20_000 }),
         _ => WriteControl::default(),
     };
-    options.max_write_stall = rng.one_in(6).then(|| Duration::from_millis(rng.between(1, 200)));
+    options.max_write_stall = rng.one_in(12).then(|| Duration::from_millis(rng.between(1, 200)));
     options
 }
 

@@ -5,6 +5,8 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
+use siltstone::schedule::Constraint;
+
 use super::Budget;
 use crate::config::{Config, strategies};
 use crate::counters::Counters;
@@ -41,6 +43,8 @@ pub fn run(budget: &Budget, lists: u64, only: Option<u64>) -> Report {
 fn compare(seed: u64, list: u64, counters: &Arc<Counters>) -> Check<u64> {
     let mut config = Config::from_seed(seed);
     config.unlogged = false;
+    // A limit on runs that suits one strategy is refused under another.
+    (config.options.keyspace.max_runs, config.options.keyspace.constraint) = (0, Constraint::default());
     let mut steps = Generator::steps(&config, OPS);
     // What is lost by a crash may differ, and a world that sets its strategy itself is not under the one that we compare.
     steps.retain(|step| !matches!(step.op, Op::Crash { .. } | Op::SetStrategy { .. } | Op::Verify | Op::CheckAll));
