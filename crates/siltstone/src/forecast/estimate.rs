@@ -437,6 +437,16 @@ impl<'a> Files<'a> {
         let largest = largest.max(smallest.clone());
         let entries = whole(file.entries);
         let tombstones = whole(file.tombstones).min(entries);
+        // A border is a real key, and the heads of made-up keys need not keep order with it: what would overlap is one file.
+        if let Some(before) = self.done.last_mut().filter(|before| before.largest >= smallest) {
+            let before = Arc::make_mut(before);
+            before.largest = largest.max(before.largest.clone());
+            before.bytes += whole(file.bytes);
+            before.raw_bytes += whole(file.raw_bytes);
+            before.entries += entries;
+            before.tombstones += if file.tombstones < 0.5 { 0 } else { tombstones };
+            return;
+        }
         let id = SstId(self.estimate.next_id);
         self.estimate.next_id += 1;
         self.done.push(Arc::new(FileMeta {
