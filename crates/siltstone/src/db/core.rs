@@ -111,10 +111,6 @@ pub(crate) struct Core {
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
-fn to_u32_saturating(n: u64) -> u32 {
-    u32::try_from(n).unwrap_or(u32::MAX)
-}
-
 /// A keyspace of an open store.
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
@@ -183,14 +179,11 @@ impl KeyspaceCore {
         self.options.constraint().counted(&view.tree.version) + to_u64(view.immutables.len())
     }
 
-    /// What so many runs owe, from 0 to 1.
-    pub(crate) fn run_debt(&self, runs: f64) -> f64 {
-        let limits = RunLimits {
-            expected: 0,
-            slowdown_runs: to_u32_saturating(self.slow_runs.load(Ordering::Relaxed)),
-            stop_runs: to_u32_saturating(self.stop_runs.load(Ordering::Relaxed)),
-        };
-        limits.debt(runs)
+    /// From how many runs on its writers are slowed down and stopped.
+    pub(crate) fn limits(&self) -> RunLimits {
+        let runs = |limit: &AtomicU64| u32::try_from(limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX);
+        let slowdown_runs = runs(&self.slow_runs);
+        RunLimits { expected: slowdown_runs, slowdown_runs, stop_runs: runs(&self.stop_runs) }
     }
 
     /// Looks for new writes; the wall time, in milliseconds, before which there was none.

@@ -110,7 +110,7 @@ impl Core {
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load();
             let runs = keyspace.counted_runs(&view);
-            let debt = keyspace.run_debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
+            let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
             let shares_memory = keyspaces.len() == 1 || view.memory_bytes() > part;
             let debt = if shares_memory { debt.max(memory) } else { debt };
             let by_debt = keyspace.options.write_control.rate(debt);

@@ -125,7 +125,7 @@ impl Core {
             runs,
             slow_runs: keyspace.slow_runs.load(Ordering::Relaxed),
             stop_runs: keyspace.stop_runs.load(Ordering::Relaxed),
-            share: keyspace.run_debt(to_f64(runs)),
+            share: keyspace.limits().debt(to_f64(runs)),
             write_control: keyspace.options.write_control.to_string(),
             flush_bytes: view.immutable_bytes(),
             merges: forecast.merges,

@@ -40,8 +40,10 @@ use crate::sst::TableOptions;
 use crate::version::{KeyspaceId, LevelId, SstId, Version};
 
 mod flush;
+mod installs;
 mod log;
 mod merges;
+mod plans;
 mod requests;
 mod set;
 

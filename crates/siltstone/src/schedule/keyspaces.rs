@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use super::constraint::RunLimits;
 use crate::compaction::deadline::{Deadline, Urgency};
-use crate::num::{to_f64, to_u64};
+use crate::num::to_f64;
 use crate::version::{KeyspaceId, Version};
 
 /// Every so many turns the one that has waited longest goes first, whatever the others need.
@@ -179,12 +179,6 @@ impl Turns {
     pub fn turns(&self) -> u64 {
         self.turn
     }
-}
-
-/// The runs of a tree with `runs` sorted runs and `immutables` memtables that wait for their flush, of which running merges will take `leaving`
-/// away.
-pub fn runs_left(runs: usize, immutables: usize, leaving: u64) -> u64 {
-    to_u64(runs + immutables).saturating_sub(leaving)
 }
 
 #[cfg(test)]

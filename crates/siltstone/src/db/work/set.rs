@@ -30,8 +30,8 @@ pub(crate) struct MergeSet {
     clock: u64,
     /// A bit for each lane that found nothing to step and has gone to sleep.
     idle: u64,
-    /// The epoch of work at which the planner had nothing more to begin.
-    pub(super) planned_epoch: u64,
+    /// The epoch of work and the wall time, in milliseconds, at which the planner had nothing more to begin.
+    pub(super) planned: (u64, u64),
     pub(super) retry: Retry,
     foreground: Foreground,
 }
@@ -88,7 +88,7 @@ impl MergeSet {
             turns: Vec::new(),
             clock: 0,
             idle: 0,
-            planned_epoch: 0,
+            planned: (0, 0),
             retry: Retry::default(),
             foreground: Foreground::default(),
         }

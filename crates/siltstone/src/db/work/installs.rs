@@ -1,0 +1,238 @@
+//! How what merges have done becomes part of the tree, in parts or at once; and what is told of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::super::core::{Core, KeyspaceCore};
+use super::{ActiveMerge, Jobs, Running};
+use crate::compaction::decision::{Decision, Ended, Ending};
+use crate::compaction::plan::{Action, Plan};
+use crate::error::{Error, ErrorKind, Result};
+use crate::event::Event;
+use crate::io::{IoClass, IoCtx};
+use crate::jobs::merge::Part;
+use crate::jobs::{self, Outcome};
+use crate::num::to_u64;
+use crate::planted::{self, Bug};
+use crate::version::{FileMeta, KeyspaceId, ManifestEdit, SstId, VersionEdit};
+
+impl Core {
+    /// Puts finished output files into the tree and takes out of the inputs what these hold, in one edit. Wherever a crash comes, the tree
+    /// is a legal one: the rest of the merge is due again, or not.
+    pub(super) fn install_part(&self, active: &mut ActiveMerge, part: &Part) -> Result<()> {
+        let running = Arc::clone(&active.running);
+        let rest = running.rest.load_full();
+        let place = rest.output;
+        let edit = {
+            let stays: BTreeMap<SstId, &Arc<FileMeta>> =
+                part.rest.iter().flat_map(|input| &input.files).map(|file| (file.id, file)).collect();
+            let mut edit = VersionEdit::default();
+            for input in &rest.inputs {
+                for file in &input.files {
+                    let left = stays.get(&file.id);
+                    if left.is_some_and(|left| Arc::ptr_eq(left, file)) {
+                        continue;
+                    }
+                    edit.removed.push((input.level, input.run, file.id));
+                    edit.added.extend(left.map(|left| (input.level, input.run, Arc::clone(left))));
+                }
+            }
+            edit.added.extend(part.files.iter().map(|file| (place.level, place.run, Arc::clone(file))));
+            edit
+        };
+        // Busy before they are in the tree; the inputs are cut for planners after they are cut in the tree. In between both are
+        // busy, which is always safe.
+        {
+            let _planning = self.compaction.lock();
+            running.made.lock().extend(part.files.iter().map(|file| file.id));
+        }
+        self.install(&active.keyspace, edit)?;
+        active.job.installed();
+        let left = Arc::new(Plan { inputs: part.rest.clone(), ..(*rest).clone() });
+        {
+            let _planning = self.compaction.lock();
+            running.runs_of_l0.store(super::runs_of_l0(&left), Ordering::Relaxed);
+            running.rest.store(left);
+        }
+        let bytes: u64 = part.files.iter().map(|file| file.bytes).sum();
+        let entries: u64 = part.files.iter().map(|file| file.entries).sum();
+        self.counters.compaction_bytes_written.add(bytes);
+        self.counters.compaction_entries_written.add(entries);
+        {
+            let before = active.temporary();
+            active.installed += bytes;
+            active.installed_entries += entries;
+            active.installed_files += to_u64(part.files.len());
+            active.dead = part.rest.iter().flat_map(|input| &input.files).map(|file| file.dead_bytes()).sum();
+            let mut metrics = active.keyspace.metrics.lock();
+            metrics.temporary_bytes = metrics.temporary_bytes + active.temporary() - before;
+        }
+        // Room for writers, and work for those whose files this was in the way of.
+        self.wake_compactions();
+        self.notify();
+        Ok(())
+    }
+
+    pub(super) fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
+        let (plan, rest) = (&active.running.plan, active.running.rest.load_full());
+        let place = plan.output;
+        let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
+        self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
+        self.counters.compactions.add(1);
+        self.counters.compaction_bytes_read.add(outcome.bytes_read);
+        self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
+        self.counters.compaction_entries_written.add(entries);
+        let ended = Ended {
+            bytes_read: outcome.bytes_read,
+            bytes_written: outcome.bytes_written,
+            files_out: active.installed_files + to_u64(outcome.files.len()),
+            entries_read: plan.files().map(|file| file.entries).sum(),
+            entries_written: active.installed_entries + entries,
+            dropped_versions: outcome.counts.dropped_versions,
+            dropped_tombstones: outcome.counts.dropped_tombstones,
+            ..self.times(active)
+        };
+        self.counters.compaction_entries_read.add(ended.entries_read);
+        self.counters.dropped_versions.add(ended.dropped_versions);
+        self.counters.dropped_tombstones.add(ended.dropped_tombstones);
+        self.tell_ended(&active.keyspace, &active.running, ended);
+        Ok(())
+    }
+
+    /// The record of a plan that is about to be carried out. Counted as `compaction_step` is.
+    #[inline(never)]
+    pub(super) fn decide(&self, keyspace: &KeyspaceCore, plan: &Plan) -> Arc<Decision> {
+        let decision = self.foreseen(keyspace, plan, keyspace.steering.load().policy.name());
+        Arc::new(Decision { job: self.new_job_id().0, ..decision })
+    }
+
+    /// What a job has taken so far.
+    pub(super) fn times(&self, active: &ActiveMerge) -> Ended {
+        let io_ns = active.meter.ns();
+        Ended {
+            took_ns: self.clock.mono_ns().saturating_sub(active.running.began_ns),
+            cpu_ns: active.stepped_ns.saturating_sub(io_ns),
+            io_ns,
+            ..Ended::default()
+        }
+    }
+
+    pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
+        let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        if active.installed > 0 {
+            // What it wrote stays, and is counted; so is what that took.
+            self.counters.compaction_bytes_read.add(bytes_read);
+        }
+        let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
+        self.tell_ended(&active.keyspace, &active.running, ended);
+    }
+
+    /// Keeps the record of a job that has ended, and tells the listener. Counted as `compaction_step` is.
+    #[inline(never)]
+    pub(super) fn tell_ended(&self, keyspace: &KeyspaceCore, running: &Running, ended: Ended) {
+        let decision = Arc::new(Decision { ended: Some(ended.clone()), ..(*running.decision).clone() });
+        keyspace.metrics.lock().ended(&decision);
+        self.keep_decision(keyspace, &decision);
+        if self.listener.is_none() {
+            return;
+        }
+        self.tell(&match ended.ending {
+            Ending::Done => Event::CompactionEnd {
+                keyspace: running.keyspace,
+                reason: running.plan.to_string(),
+                moved: running.plan.action != Action::Merge,
+                bytes_read: ended.bytes_read,
+                bytes_written: ended.bytes_written,
+                dropped_versions: ended.dropped_versions,
+                dropped_tombstones: ended.dropped_tombstones,
+                took: Duration::from_nanos(ended.took_ns),
+                decision,
+            },
+            Ending::Cancelled(_) | Ending::Failed(_) => {
+                Event::CompactionAbandoned { keyspace: running.keyspace, decision }
+            }
+        });
+    }
+
+    /// The last decisions of a keyspace, oldest first; those whose job is at work come last.
+    pub(crate) fn decisions(&self, keyspace: &KeyspaceCore) -> Vec<Arc<Decision>> {
+        // A job that ends meanwhile is better shown twice than not at all: running ones first, and then without those that have ended.
+        let running: Vec<_> = {
+            let compactions = self.compaction.lock();
+            compactions.running.iter().filter(|r| r.keyspace == keyspace.id).map(|r| Arc::clone(&r.decision)).collect()
+        };
+        let mut decisions: Vec<_> = keyspace.decisions.lock().iter().cloned().collect();
+        let running: Vec<_> =
+            running.into_iter().filter(|running| decisions.iter().all(|ended| ended.job != running.job)).collect();
+        decisions.extend(running);
+        decisions
+    }
+
+    /// Makes an edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
+    pub(crate) fn install(&self, keyspace: &Arc<KeyspaceCore>, edit: VersionEdit) -> Result<()> {
+        let mut manifest = self.lock_manifest()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Cancelled, "the keyspace was dropped"));
+        }
+        let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
+        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
+        let before = Arc::clone(&keyspace.view.load().tree);
+        manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
+        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
+        drop(manifest);
+        self.sample_runs(keyspace);
+        for handle in before.handles().filter(|handle| removed.contains(&handle.id())) {
+            if !kept.contains(&handle.id()) {
+                handle.mark_obsolete();
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a running compaction has this file.
+    pub(crate) fn is_merging(&self, keyspace: KeyspaceId, file: SstId) -> bool {
+        let compactions = self.compaction.lock();
+        let mut running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        running.any(|running| running.rest.load().files().any(|input| input.id == file))
+    }
+
+    /// What is left of the plans of the jobs that run in a keyspace, and its round-robin cursors.
+    pub(crate) fn compactions_of(&self, keyspace: KeyspaceId) -> (Vec<Arc<Plan>>, Vec<Bytes>) {
+        let Jobs { plans, cursors, .. } = self.compaction.lock().jobs_of(keyspace);
+        (plans, cursors)
+    }
+
+    /// Of the input bytes that running merges of a keyspace still hold, those that are merged already.
+    pub(crate) fn merged_bytes(&self, keyspace: KeyspaceId) -> u64 {
+        let compactions = self.compaction.lock();
+        let running = compactions.running.iter().filter(|running| running.keyspace == keyspace);
+        let merged = |running: &Arc<Running>| {
+            let released = running.plan.input_bytes().saturating_sub(running.rest.load().input_bytes());
+            running.done_bytes().saturating_sub(released)
+        };
+        running.map(merged).sum()
+    }
+
+    /// Notes how many runs a keyspace has, after a change of its tree.
+    pub(crate) fn sample_runs(&self, keyspace: &KeyspaceCore) {
+        let runs = to_u64(keyspace.view.load().tree.runs.len());
+        keyspace.metrics.lock().sample(self.now_ms(), runs);
+    }
+
+    pub(super) fn unregister(&self, running: &Arc<Running>) {
+        self.compaction.lock().running.retain(|other| !Arc::ptr_eq(other, running));
+    }
+
+    /// Removes the files of a job that came to nothing. Not after a failed manifest write: it may name them all the same.
+    pub(super) fn discard(&self, ids: &[SstId]) {
+        let may_be_named = self.health.is_poisoned() || self.manifest_is_poisoned();
+        if !may_be_named || planted::active(Bug::DeletedAfterFailedSync) {
+            jobs::discard(&*self.fs, &self.dir, ids, IoCtx::foreground(IoClass::Meta));
+        }
+    }
+}
