@@ -16,6 +16,7 @@
 //! `validate.rs` refuses what TOML cannot, `decide.rs` is the policy.
 
 use std::fmt;
+use std::sync::OnceLock;
 
 use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
@@ -362,7 +363,7 @@ impl Strategy {
     /// # Errors
     /// `InvalidArgument`, with the line, for what is unknown or impossible, and with what would be allowed.
     pub fn parse(text: &str) -> Result<Strategy> {
-        // Read twice: once strictly, once for where the rules stand.
+        // Where the rules stand, which only who writes an impossible one wants to know.
         #[derive(Deserialize)]
         struct Spans {
             #[serde(default)]
@@ -371,8 +372,11 @@ impl Strategy {
         let refuse = |what: String| Error::invalid(format!("strategy: {what}"));
         let strategy: Strategy =
             toml::from_str(text).map_err(|error| refuse(error.to_string().trim_end().to_owned()))?;
-        let spans: Spans = toml::from_str(text).map_err(|error| refuse(error.to_string()))?;
         strategy.validate().map_err(|(rule, what)| {
+            let spans: Spans = match toml::from_str(text) {
+                Ok(spans) => spans,
+                Err(error) => return refuse(error.to_string()),
+            };
             let rule_start = |n: usize| spans.rule.get(n).map_or(0, |span| span.span().start);
             let within = match rule {
                 Some(n) => rule_start(n)..spans.rule.get(n + 1).map_or(text.len(), |next| next.span().start),
@@ -389,8 +393,13 @@ impl Strategy {
     /// # Errors
     /// `InvalidArgument`, with all names, if there is none.
     pub fn named(name: &str) -> Result<Strategy> {
-        match PRESETS.iter().find(|preset| preset.name == name) {
-            Some(preset) => Strategy::parse(preset.text),
+        // Each is parsed once: a store may have many keyspaces of one strategy.
+        static PARSED: [OnceLock<Strategy>; PRESETS.len()] = [const { OnceLock::new() }; PRESETS.len()];
+        match PRESETS.iter().position(|preset| preset.name == name) {
+            Some(at) => match PARSED[at].get() {
+                Some(strategy) => Ok(strategy.clone()),
+                None => Strategy::parse(PRESETS[at].text).map(|strategy| PARSED[at].get_or_init(|| strategy).clone()),
+            },
             None => {
                 let names: Vec<&str> = PRESETS.iter().map(|preset| preset.name).collect();
                 Err(Error::invalid(format!("no strategy is named {name:?}; there are {}", names.join(", "))))
