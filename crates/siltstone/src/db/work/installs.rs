@@ -14,6 +14,7 @@ use crate::compaction::plan::{Action, Plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx};
+use crate::iter::file::LiveFile;
 use crate::jobs::merge::Part;
 use crate::jobs::{self, Outcome};
 use crate::num::to_u64;
@@ -67,7 +68,10 @@ impl Core {
             active.installed += bytes;
             active.installed_entries += entries;
             active.installed_files += to_u64(part.files.len());
-            active.dead = part.rest.iter().flat_map(|input| &input.files).map(|file| file.dead_bytes()).sum();
+            let planned: BTreeMap<SstId, u64> = running.plan.files().map(|file| (file.id, file.bytes)).collect();
+            let cut_off =
+                |file: &Arc<FileMeta>| planned.get(&file.id).map_or(0, |bytes| bytes.saturating_sub(file.bytes));
+            active.dead = part.rest.iter().flat_map(|input| &input.files).map(cut_off).sum();
             let mut metrics = active.keyspace.metrics.lock();
             metrics.temporary_bytes = metrics.temporary_bytes + active.temporary() - before;
         }
@@ -180,15 +184,18 @@ impl Core {
             return Err(Error::new(ErrorKind::Cancelled, "the keyspace was dropped"));
         }
         let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
-        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
+        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.table()).collect();
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
-        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
+        let version = Arc::clone(&manifest.state().keyspaces[&keyspace.id].version);
+        keyspace.set_tree(self.next_tree(keyspace, &version));
         drop(manifest);
         self.sample_runs(keyspace);
-        for handle in before.handles().filter(|handle| removed.contains(&handle.id())) {
-            if !kept.contains(&handle.id()) {
-                handle.mark_obsolete();
+        // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
+        let shared = version.sliced();
+        for LiveFile { table, .. } in before.files().filter(|file| removed.contains(&file.meta.id)) {
+            if !kept.contains(&table.id()) && !shared.contains_key(&table.id()) {
+                table.mark_obsolete();
             }
         }
         Ok(())
