@@ -65,6 +65,8 @@ bugs! {
     ReleasedTooFar = 39,
     /// Range reads and merges see the keys of a slice that are dead.
     DeadKeysRead = 40,
+    /// A table is deleted with the first of the files that are slices of it.
+    SharedTableDeleted = 41,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -188,6 +188,8 @@ counters! {
     compaction_bytes_read: Rare,
     /// Bytes that merges wrote.
     compaction_bytes_written: Rare,
+    /// Bytes that merges linked to their output instead of reading and writing them.
+    compaction_bytes_linked: Rare,
     /// Records that merges read.
     compaction_entries_read: Rare,
     /// Records that merges wrote.
@@ -299,6 +301,8 @@ pub struct KeyspaceStats {
     pub merge_bytes_read: u64,
     /// Bytes that merges wrote, those of jobs that came to nothing included.
     pub merge_bytes_written: u64,
+    /// Bytes that merges linked to their output instead of reading and writing them.
+    pub merge_bytes_linked: u64,
     /// Write amplification: what flushes and merges wrote over what was ingested. 0 before the first flush.
     pub write_amplification: f64,
     /// The same for merges alone.
@@ -443,6 +447,7 @@ impl KeyspaceStats {
         self.flush_bytes = metrics.flush_bytes;
         self.merge_bytes_read = metrics.merge_bytes_read;
         self.merge_bytes_written = metrics.merge_bytes_written;
+        self.merge_bytes_linked = metrics.merge_bytes_linked;
         self.write_amplification = ratio(metrics.flush_bytes + metrics.merge_bytes_written, metrics.ingested_bytes);
         self.merge_write_amplification = ratio(metrics.merge_bytes_written, metrics.ingested_bytes);
         self.temporary_bytes_peak = metrics.temporary_bytes_peak;

@@ -86,16 +86,20 @@ impl Core {
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
         self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let linked = outcome.linked;
         let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
+        let entries = entries.saturating_sub(linked.entries);
         self.counters.compactions.add(1);
+        self.counters.compaction_bytes_linked.add(linked.bytes);
         self.counters.compaction_bytes_read.add(outcome.bytes_read);
         self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
         self.counters.compaction_entries_written.add(entries);
         let ended = Ended {
             bytes_read: outcome.bytes_read,
             bytes_written: outcome.bytes_written,
+            bytes_linked: linked.bytes,
             files_out: active.installed_files + to_u64(outcome.files.len()),
-            entries_read: plan.files().map(|file| file.entries).sum(),
+            entries_read: plan.files().map(|file| file.entries).sum::<u64>().saturating_sub(linked.entries),
             entries_written: active.installed_entries + entries,
             dropped_versions: outcome.counts.dropped_versions,
             dropped_tombstones: outcome.counts.dropped_tombstones,
@@ -127,7 +131,8 @@ impl Core {
     }
 
     pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
-        let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        let (passed, bytes_written) = active.job.bytes_so_far();
+        let bytes_read = passed.saturating_sub(active.job.linked().bytes);
         if active.installed > 0 {
             // What it wrote stays, and is counted; so is what that took.
             self.counters.compaction_bytes_read.add(bytes_read);
@@ -194,7 +199,8 @@ impl Core {
         // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
         let shared = version.sliced();
         for LiveFile { table, .. } in before.files().filter(|file| removed.contains(&file.meta.id)) {
-            if !kept.contains(&table.id()) && !shared.contains_key(&table.id()) {
+            let is_shared = shared.contains_key(&table.id()) && !planted::active(Bug::SharedTableDeleted);
+            if !kept.contains(&table.id()) && !is_shared {
                 table.mark_obsolete();
             }
         }
