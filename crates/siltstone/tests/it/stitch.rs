@@ -163,7 +163,7 @@ fn fragments_grow_in_number_and_are_bounded() {
         slices = slices.max(stats.slices);
         dead = dead.max(stats.dead_bytes);
         assert_eq!(tables(&keyspace).values().map(|(bytes, _)| bytes).sum::<u64>(), stats.disk_bytes);
-        if n % 20 == 0 {
+        if n.is_multiple_of(20) {
             db.wait_idle().unwrap();
             machine.executor.run_until_idle();
             let stats = keyspace.stats();
@@ -187,7 +187,7 @@ fn x_engine_writes_less_than_it_merges_where_ranges_are_disjoint() {
     let mut rng = Rng::new(6);
     let mut from = 0;
     let key = |n: u64| {
-        if n % 100 == 0 {
+        if n.is_multiple_of(100) {
             from = rng.below(1_000_000);
         }
         format!("{:08}", from + rng.below(300))
