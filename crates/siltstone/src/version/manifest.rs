@@ -429,7 +429,7 @@ fn load(fs: &dyn Fs, dir: &Path, root: &Root) -> Result<Loaded> {
                     BadEdits::Malformed(what) => damage(at, what),
                 })?;
                 for edit in &edits {
-                    state.apply(edit).map_err(|error| damage(at, error.what()))?;
+                    state.replay(edit).map_err(|error| damage(at, error.what()))?;
                 }
             }
             Frame::End if at == limit => break,
@@ -445,6 +445,7 @@ fn load(fs: &dyn Fs, dir: &Path, root: &Root) -> Result<Loaded> {
         }
     }
     let (end, chain) = (frames.offset(), frames.chain());
+    state.check().map_err(|law| damage(end, &format!("the tree is broken: {law}")))?;
     Ok(Loaded { state, end, chain, is_whole: end == durable && !is_torn })
 }
 
