@@ -54,6 +54,11 @@ impl Steering {
         Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None }
     }
 
+    /// Whether it was set on the open store.
+    pub(crate) fn has_departed(&self) -> bool {
+        self.departure.is_some()
+    }
+
     /// What takes over when this one has panicked; none if this is the last resort.
     fn fallback(&self) -> Option<Steering> {
         let (strategy, policy, is_last) = match &self.previous {

@@ -253,7 +253,12 @@ impl Manifest {
         let append = |open: &mut OpenManifest| {
             let file = &mut open.file;
             file.append(&frame, CTX).map_err(|source| Error::io(&open.path, "writing the manifest", source))?;
-            if planted::active(Bug::KeyspaceNotDurable) && matches!(edits, [ManifestEdit::CreateKeyspace { .. }]) {
+            let is_lazy = match edits {
+                [ManifestEdit::CreateKeyspace { .. }] => planted::active(Bug::KeyspaceNotDurable),
+                [ManifestEdit::SetOptions(..)] => planted::active(Bug::SwitchNotDurable),
+                _ => false,
+            };
+            if is_lazy {
                 return Ok(());
             }
             file.sync(CTX).map_err(|source| Error::io(&open.path, "syncing the manifest", source))
