@@ -98,8 +98,10 @@ rare! {
     RescheduledWhileWaiting,
     /// A merge was paused.
     MergePaused,
-    /// A merge had released a file in part.
+    /// A merge had released a file in part, or linked a part of it.
     Slice,
+    /// A merge had linked a part of a table to a file of another number.
+    Linked,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }

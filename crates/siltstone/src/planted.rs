@@ -69,6 +69,8 @@ bugs! {
     SwitchNotDurable = 41,
     /// The rules of a new strategy take no notice of the merges that run.
     SwitchForgetsRunning = 42,
+    /// A table is deleted with the first of the files that are slices of it.
+    SharedTableDeleted = 43,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -263,8 +263,8 @@ impl Core {
             peak_extra_bytes: forecast.peak_extra_bytes,
             seconds: self.merge_time(&forecast).map(|time| time.as_secs_f64()),
             settled: forecast.settled,
-            levels_before: version.levels.iter().map(LevelStats::of).collect(),
-            levels_after: forecast.end.levels.iter().map(LevelStats::of).collect(),
+            levels_before: LevelStats::of_all(&version),
+            levels_after: LevelStats::of_all(&forecast.end),
         })
     }
 

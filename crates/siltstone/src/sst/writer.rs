@@ -86,6 +86,8 @@ pub struct TableWriter {
     last_trailer: Trailer,
     separator: Vec<u8>,
     hashes: Vec<u64>,
+    /// Distinct user keys.
+    keys: u64,
     entries: u64,
     tombstones: u64,
     raw_bytes: u64,
@@ -122,6 +124,7 @@ impl TableWriter {
             last_trailer: Trailer(0),
             separator: Vec::new(),
             hashes: Vec::new(),
+            keys: 0,
             entries: 0,
             tombstones: 0,
             raw_bytes: 0,
@@ -168,6 +171,7 @@ impl TableWriter {
         if is_new_key && self.options.filter_bits_per_key > 0.0 {
             self.hashes.push(hash(key));
         }
+        self.keys += u64::from(is_new_key);
         self.entries += 1;
         self.tombstones += u64::from(trailer.is_delete());
         self.raw_bytes += to_u64(key.len() + value.len());
@@ -355,6 +359,7 @@ impl TableWriter {
             blocks,
             filter_millibits: self.filter_millibits(),
             filter_keys: to_u64(self.hashes.len()),
+            unfiltered_keys: if self.hashes.is_empty() { self.keys } else { 0 },
             compression: u64::from(match self.options.compression {
                 Compression::None => TAG_NONE,
                 Compression::Lz4 => TAG_LZ4,

@@ -11,4 +11,5 @@ mod keyspaces;
 mod policies;
 mod release;
 mod schedule;
+mod stitch;
 mod switch;

@@ -28,6 +28,7 @@ use crate::version::{FileMeta, LevelId, Run};
 mod explain;
 mod guard;
 mod shown;
+mod stitched;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -136,7 +137,8 @@ impl CompactionPolicy for Strategy {
                 Attempt::Nothing => {}
             }
         }
-        self.relieve(&shape, &runs?, &held)
+        let relief = runs.as_ref().and_then(|runs| self.relieve(&shape, runs, &held));
+        relief.or_else(|| self.rewrite_dead(&shape, &held))
     }
 
     fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {

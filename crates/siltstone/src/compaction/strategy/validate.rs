@@ -4,7 +4,7 @@ use super::super::filters::{FilterBits, MAX_BITS};
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
 use super::super::movement::Movement;
-use super::super::plan::Reuse;
+use super::super::plan::{Release, Reuse};
 use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
@@ -108,6 +108,21 @@ impl Strategy {
                 "flush_placement: a level below 31; it takes a layout with a tiered L0, level targets that are not dynamic, \
                  and reuse that is not never",
             );
+        }
+        if let Reuse::Stitch(stitch) = self.reuse {
+            if stitch.min_bytes == Some(0) || stitch.max_dead_percent > 99 {
+                return refuse("reuse: stitch: min_bytes is above 0, max_dead_percent is from 0 to 99");
+            }
+            if self.release == Release::Progressive {
+                return refuse(
+                    "reuse: stitch takes release = \"at-end\": a table that is linked in part gives nothing back before its last part is gone",
+                );
+            }
+            if matches!(self.layout, Layout::Guarded(_)) {
+                return refuse(
+                    "reuse: stitch takes another layout than guarded: what is linked could hold guards that no merge has met",
+                );
+            }
         }
         let files_down = |rule: &Rule| {
             rule.granularity.picks_files()
