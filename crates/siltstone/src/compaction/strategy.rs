@@ -87,6 +87,7 @@ static PRESETS: &[Preset] = presets![
     "old",
     "one-leveling",
     "pebblesdb",
+    "rocksdb-fifo",
     "rocksdb-leveled",
     "rocksdb-round-robin",
     "rocksdb-universal",

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::super::oldest::ages;
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::{Action, Place, Plan, PlanInput};
 use crate::version::{FileMeta, Run, SstId, Version};
@@ -34,6 +35,9 @@ pub enum Law {
     MoveKeepsFiles,
     /// Files that are dropped hold tombstones only, seen by all snapshots, and no older file could hold their keys.
     DropLosesNothing,
+    /// In a keyspace that may lose its oldest data: files that are dropped with more than dead tombstones are the oldest, whatever older
+    /// they hide goes with them, and no snapshot sees any of it.
+    DropsOldest,
 }
 
 impl Law {
@@ -50,6 +54,7 @@ impl Law {
             Law::NewestIsFlushed => "newest-is-flushed",
             Law::MoveKeepsFiles => "move-keeps-files",
             Law::DropLosesNothing => "drop-loses-nothing",
+            Law::DropsOldest => "drops-oldest",
         }
     }
 }
@@ -232,14 +237,46 @@ impl Plan {
 
     fn check_drop(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
         let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
+        match self.first_loss(view, &inputs) {
+            None => Ok(()),
+            Some(_) if view.may_lose_oldest => self.check_oldest(view, &inputs),
+            Some(file) => broken(
+                Law::DropLosesNothing,
+                format!("file {} holds more than tombstones that hide nothing", file.id.0),
+            ),
+        }
+    }
+
+    /// Whether it drops more than tombstones that hide nothing.
+    pub fn loses(&self, view: &LsmView<'_>) -> bool {
+        let inputs = || self.files().map(|file| file.id).collect();
+        self.action == Action::Drop && self.first_loss(view, &inputs()).is_some()
+    }
+
+    /// A file that holds more than tombstones that hide nothing; those of `leaving` go with it.
+    fn first_loss(&self, view: &LsmView<'_>, leaving: &BTreeSet<SstId>) -> Option<&Arc<FileMeta>> {
+        let mut files = self.inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.place(), file)));
+        files.find(|(place, file)| !only_dead_tombstones(view, *place, file, leaving)).map(|(_, file)| file)
+    }
+
+    fn check_oldest(&self, view: &LsmView<'_>, leaving: &BTreeSet<SstId>) -> Result<(), LawBroken> {
         for input in &self.inputs {
             for file in &input.files {
-                ensure(only_dead_tombstones(view, input.place(), file, &inputs), Law::DropLosesNothing, || {
-                    format!("file {} holds more than tombstones that hide nothing", file.id.0)
+                ensure(!view.is_seen(file), Law::DropsOldest, || format!("a snapshot sees file {}", file.id.0))?;
+                ensure(hides_nothing(view, input.place(), file, leaving), Law::DropsOldest, || {
+                    format!("what file {} hides in older files would come back", file.id.0)
                 })?;
             }
         }
-        Ok(())
+        let youngest = self.files().max_by_key(|file| file.max_seq);
+        let staying =
+            ages(view).into_iter().filter(|aged| !leaving.contains(&aged.file.id)).min_by_key(|aged| aged.age);
+        match (youngest, staying) {
+            (Some(goes), Some(stays)) => ensure(goes.max_seq <= stays.age, Law::DropsOldest, || {
+                format!("file {} stays, which is older than file {}", stays.file.id.0, goes.id.0)
+            }),
+            _ => Ok(()),
+        }
     }
 }
 
