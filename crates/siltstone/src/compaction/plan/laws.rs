@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use super::super::oldest::ages;
+use super::super::oldest::{Aged, ages};
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::{Action, Place, Plan, PlanInput};
 use crate::version::{FileMeta, Run, SstId, Version};
@@ -260,23 +260,26 @@ impl Plan {
     }
 
     fn check_oldest(&self, view: &LsmView<'_>, leaving: &BTreeSet<SstId>) -> Result<(), LawBroken> {
-        for input in &self.inputs {
-            for file in &input.files {
-                ensure(!view.is_seen(file), Law::DropsOldest, || format!("a snapshot sees file {}", file.id.0))?;
-                ensure(hides_nothing(view, input.place(), file, leaving), Law::DropsOldest, || {
-                    format!("what file {} hides in older files would come back", file.id.0)
-                })?;
-            }
+        let seen = self.files().find(|file| view.is_seen(file));
+        ensure(seen.is_none(), Law::DropsOldest, || {
+            format!("a snapshot sees file {}", seen.map_or(0, |file| file.id.0))
+        })?;
+        let (goes, stays): (Vec<Aged<'_>>, Vec<Aged<'_>>) =
+            ages(view).into_iter().partition(|aged| leaving.contains(&aged.file.id));
+        let Some(oldest) = stays.into_iter().min_by_key(|aged| aged.age) else {
+            return Ok(());
+        };
+        for aged in &goes {
+            // What a file hides is no younger than it: where all that stays is younger than the file, it hides nothing of that.
+            let closed = aged.age < oldest.age || hides_nothing(view, aged.place, aged.file, leaving);
+            ensure(closed, Law::DropsOldest, || {
+                format!("what file {} hides in older files would come back", aged.file.id.0)
+            })?;
+            ensure(aged.file.max_seq <= oldest.age, Law::DropsOldest, || {
+                format!("file {} stays, which is older than file {}", oldest.file.id.0, aged.file.id.0)
+            })?;
         }
-        let youngest = self.files().max_by_key(|file| file.max_seq);
-        let staying =
-            ages(view).into_iter().filter(|aged| !leaving.contains(&aged.file.id)).min_by_key(|aged| aged.age);
-        match (youngest, staying) {
-            (Some(goes), Some(stays)) => ensure(goes.max_seq <= stays.age, Law::DropsOldest, || {
-                format!("file {} stays, which is older than file {}", stays.file.id.0, goes.id.0)
-            }),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 

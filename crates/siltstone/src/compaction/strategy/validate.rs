@@ -290,7 +290,7 @@ impl Strategy {
             }
             Trigger::TotalSize { bytes: Some(0), .. } => Some("total-size: bytes = 0: bytes is at least 1".to_owned()),
             trigger if self.layout == (Layout::Log {}) && !drops => Some(format!(
-                "layout log merges nothing: it takes trigger total-size or data-ttl with granularity drop-oldest, not {}",
+                "{}: layout log merges nothing: it takes trigger total-size or data-ttl with granularity drop-oldest",
                 trigger.name()
             )),
             _ => None,
