@@ -40,6 +40,10 @@ pub enum Granularity {
         #[serde(default = "four")]
         files: u32,
     },
+    /// The oldest files of the tree, with whatever older they hide, as many as must go until the rule is quiet. They are dropped with what is
+    /// in them, without a merge: in a keyspace with the option `may_lose_oldest` only ([`oldest`](super::oldest)). Takes the triggers
+    /// `total-size` and `data-ttl`, which take no other.
+    DropOldest {},
     /// One file, with what it overlaps in the next level.
     File {},
     /// Neighbouring files, the first chosen by the movement; `count` or `bytes` says how many.

@@ -79,6 +79,9 @@ pub enum Layout {
     /// L0 several runs; the other levels several in each division of their keys, which grows from level to level, and whose files merges do
     /// not reach across (PebblesDB).
     Guarded(Guarded),
+    /// One list of runs, newest to oldest, which nothing merges: the rules drop the oldest (RocksDB FIFO). Writers never wait for the number of
+    /// runs, which is bounded by what the rules let the tree hold. Takes granularity `drop-oldest` only.
+    Log {},
     /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
     /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
     Runs {
@@ -122,6 +125,7 @@ impl Layout {
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
             Layout::Guarded(guarded) if level.0 == 0 => guarded.l0_runs,
             Layout::Guarded(guarded) => guarded.max_guard_files.saturating_add(1),
+            Layout::Log {} => u32::MAX,
             Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
         }
     }

@@ -330,6 +330,18 @@ impl Keyspace {
         self.core().set_strategy(&self.keyspace, strategy)
     }
 
+    /// Allows the keyspace, or forbids it, to lose data that was not deleted, the oldest first, when its strategy says so: the option
+    /// [`may_lose_oldest`](crate::KeyspaceOptions::may_lose_oldest). Durable when it returns. Before a strategy is set that drops the oldest data
+    /// it must be allowed; before it is forbidden another strategy must be set, twice if the one that drops was in force just before, since that
+    /// would take over from a policy that panics.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is to be forbidden to a strategy that does so; `ReadOnly`, `Closed`, `NotFound` if it was dropped; `NoSpace`
+    /// (nothing has changed), `Poisoned`.
+    pub fn set_may_lose_oldest(&self, may: bool) -> Result<()> {
+        self.core().set_may_lose_oldest(&self.keyspace, may)
+    }
+
     /// The dry run of [`set_strategy`](Self::set_strategy): what merges would read and write, how long that takes, how much more space
     /// there must be, and what the tree looks like then. Reads metadata only, and works on a store opened read-only, too; takes up
     /// to seconds for a tree of thousands of files. What is estimated, and how wrong it can be: [`forecast`](crate::forecast).

@@ -66,6 +66,8 @@ impl<'a> Runs<'a> {
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
+            | Trigger::TotalSize { .. }
+            | Trigger::DataTtl { .. }
             | Trigger::Idle { .. }
             | Trigger::GuardBytes { .. }
             | Trigger::GuardReads { .. } => Vec::new(),
@@ -421,6 +423,7 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
         };
     };
     let problem = match (&rule.trigger, &rule.granularity) {
+        (_, Granularity::DropOldest {}) => None,
         (Trigger::TombstoneDensity { .. }, Granularity::File {} | Granularity::Files { .. }) => None,
         (
             _,
