@@ -217,9 +217,26 @@ impl Strategy {
             }
             _ => {}
         }
-        let two_phase =
-            matches!(self.layout, Layout::Leveling { two_phase: true } | Layout::OneLeveling { two_phase: true, .. });
+        let two_phase = matches!(
+            self.layout,
+            Layout::Leveling { two_phase: true, .. } | Layout::OneLeveling { two_phase: true, .. }
+        );
         let on_leveled = (0..MAX_LEVELS).any(|level| self.may_apply(rule, level) && !self.may_be_tiered(level));
+        if let Layout::Leveling { pairwise: true, two_phase } = self.layout {
+            if two_phase {
+                return Err(
+                    "pairwise levels go down as whole runs, two_phase levels file by file: one of the two".to_owned()
+                );
+            }
+            let by_run = matches!(rule.trigger, Trigger::LevelSaturation { files: None, .. });
+            if !by_run || rule.granularity != (Granularity::Level {}) {
+                return Err(format!(
+                    "pairwise merges whole runs that are full: its rules take trigger level-saturation without files and granularity \
+                     level, not {} and what goes with it",
+                    rule.trigger.name()
+                ));
+            }
+        }
         if two_phase && on_leveled && !picks_files && !rule.trigger.is_tree_wide() {
             return Err(format!(
                 "two_phase levels go down file by file: a rule of theirs takes granularity file or files, and trigger {} with \
