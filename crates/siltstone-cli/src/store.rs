@@ -222,22 +222,15 @@ impl RangeArgs {
 
 /// `bounds` without the keys that do not start with `prefix`.
 pub(crate) fn within_prefix((from, to): Bounds, prefix: &[u8]) -> Bounds {
+    let (first, after) = siltstone::prefix_bounds(prefix);
     let from = match from {
         Bound::Included(key) if key[..] > *prefix => Bound::Included(key),
-        _ => Bound::Included(prefix.to_vec()),
+        _ => first,
     };
-    // The first key after all keys with the prefix: without trailing 0xff, the last byte one up.
-    let mut after = prefix.to_vec();
-    while after.pop_if(|byte| *byte == 0xff).is_some() {}
-    let to = match (after.last_mut(), to) {
-        (None, to) => to,
-        (Some(last), to) => {
-            *last += 1;
-            match to {
-                Bound::Excluded(key) if key < after => Bound::Excluded(key),
-                _ => Bound::Excluded(after),
-            }
-        }
+    let to = match (to, after) {
+        (Bound::Excluded(key), Bound::Excluded(after)) => Bound::Excluded(key.min(after)),
+        (to, Bound::Unbounded) => to,
+        (_, after) => after,
     };
     (from, to)
 }

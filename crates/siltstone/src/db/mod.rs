@@ -51,7 +51,7 @@ pub use env::{Cancel, Env};
 pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
-pub use range::Range;
+pub use range::{Range, prefix_bounds};
 pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -451,7 +451,7 @@ impl Keyspace {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        self.range(range::prefix_bounds(prefix.as_ref()))
+        self.range(prefix_bounds(prefix.as_ref()))
     }
 
     /// The records whose keys begin with `prefix`, as `snapshot` sees them.
@@ -459,7 +459,7 @@ impl Keyspace {
     /// # Errors
     /// As [`range_at`](Self::range_at).
     pub fn prefix_at(&self, prefix: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Range> {
-        self.range_at(range::prefix_bounds(prefix.as_ref()), snapshot)
+        self.range_at(prefix_bounds(prefix.as_ref()), snapshot)
     }
 
     fn check(&self, snapshot: &Snapshot) -> Result<()> {
