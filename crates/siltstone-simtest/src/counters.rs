@@ -100,6 +100,10 @@ rare! {
     MergePaused,
     /// A merge had released a file in part.
     Slice,
+    /// A keyspace lost its oldest data, as its strategy says.
+    OldestLost,
+    /// A snapshot kept data that would have been lost.
+    LossWaited,
     /// An ingest fell between memtables and runs.
     IngestOverlapped,
 }
