@@ -367,7 +367,7 @@ impl World {
                         if file.smallest > file.largest || file.min_seq > file.max_seq || file.entries == 0 {
                             return broken(format!("{place}: {file:?} is not in order"));
                         }
-                        let name = format!("{:06}.sst", file.id.0);
+                        let name = format!("{:06}.sst", file.table().0);
                         if file.whole.is_some() {
                             self.counters.reach(Rare::Slice);
                         }
@@ -381,7 +381,10 @@ impl World {
                             }
                             Some(_) => {}
                         }
-                        if !named.insert(name.clone()) {
+                        if file.table() != file.id {
+                            self.counters.reach(Rare::Linked);
+                        }
+                        if !named.insert(name.clone()) && file.whole.is_none() {
                             return broken(format!("{place}: {name} stands in two places"));
                         }
                     }

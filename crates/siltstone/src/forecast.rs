@@ -13,6 +13,8 @@
 //!
 //! - writes that favour some keys: more versions hide each other in the hot part than is assumed, fewer elsewhere;
 //! - keys that are not spread evenly between the borders of a file;
+//! - parts of inputs that a merge links instead of copying them ([`crate::compaction::Stitch`]), where they lie within the borders of other
+//!   files; and what stays dead of their tables: the files of a dry run are all their tables;
 //! - compression that differs by level, and records that differ in size;
 //! - several snapshots: they are taken for one, the oldest;
 //! - ties between files decided otherwise because a size is a little off.
@@ -126,6 +128,7 @@ struct Active {
     /// Input bytes still to be read.
     left: u64,
     outputs: Vec<Arc<FileMeta>>,
+    /// Bytes of them that it writes.
     output_bytes: u64,
 }
 
@@ -193,9 +196,9 @@ impl DryRun {
                 self.install(plan, Vec::new())
             }
             Action::Merge => {
-                let outputs = self.estimate.outputs(plan, &self.version);
-                let output_bytes = outputs.iter().map(|file| file.bytes).sum();
-                let input_bytes = plan.input_bytes();
+                let (outputs, linked) = self.estimate.outputs(plan, &self.version);
+                let output_bytes = outputs.iter().map(|file| file.bytes).sum::<u64>().saturating_sub(linked);
+                let input_bytes = plan.input_bytes().saturating_sub(linked);
                 self.forecast.merges += 1;
                 self.forecast.read_bytes += input_bytes;
                 self.forecast.write_bytes += output_bytes;

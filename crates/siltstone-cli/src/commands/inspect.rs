@@ -77,6 +77,9 @@ struct Run {
 #[derive(Serialize)]
 struct File {
     id: u64,
+    /// The number of its table, if that is another one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    table: Option<u64>,
     bytes: u64,
     /// Size of the table, if only a part of it is alive.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -159,6 +162,7 @@ fn tree(keyspace: &Keyspace) -> Tree {
 fn file_of(file: &FileMeta) -> File {
     File {
         id: file.id.0,
+        table: (file.table() != file.id).then_some(file.table().0),
         bytes: file.bytes,
         slice_of_bytes: file.whole.as_ref().map(|whole| whole.bytes),
         entries: file.entries,
@@ -222,11 +226,13 @@ fn draw(tree: &Tree, list_files: bool) -> String {
             for file in run.files.iter().filter(|_| list_files) {
                 let slice =
                     file.slice_of_bytes.map_or(String::new(), |whole| format!(" (a slice of {})", bytes(whole)));
+                let number = file
+                    .table
+                    .map_or(format!("{:06}.sst", file.id), |table| format!("{:06} in {table:06}.sst", file.id));
                 let _ = writeln!(
                     out,
-                    "{}     {:06}.sst {:>9}  {}, {}  {}{slice}",
+                    "{}     {number} {:>9}  {}, {}  {}{slice}",
                     if last { " " } else { "|" },
-                    file.id,
                     bytes(file.bytes),
                     plural(file.entries, "record"),
                     plural(file.tombstones, "tombstone"),

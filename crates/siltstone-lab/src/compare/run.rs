@@ -1,5 +1,6 @@
 //! One strategy: load, update, delete, settle, read, scan, and the figures of each.
 
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 use siltstone::io::Rng;
@@ -170,7 +171,8 @@ impl Bench<'_> {
             .collect();
         row.runs = tree.levels.iter().map(|level| count(level.runs.len())).sum();
         row.files = count(files().count());
-        row.disk_bytes = files().map(|file| file.table_bytes()).sum();
+        let tables: BTreeMap<_, _> = files().map(|file| (file.table(), file.table_bytes())).collect();
+        row.disk_bytes = tables.values().sum();
         files().map(|file| file.raw_bytes).sum()
     }
 

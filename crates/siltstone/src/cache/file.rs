@@ -58,9 +58,12 @@ struct OpenList {
     metadata_bytes: u64,
 }
 
-/// A live SST. Shared by `Arc`; one per number. It is the whole table, whichever slice of it a tree holds.
+/// A live SST. Shared by `Arc`; one per table, however many files of a tree are slices of it.
 pub struct TableHandle {
-    /// As it was when the handle was made. Where the file begins may have changed since: trees keep that beside the handle.
+    /// The table's number.
+    id: SstId,
+    /// A file of the table, as it was when the handle was made. Only what it says of the whole table counts here: trees keep their files
+    /// beside the handle.
     meta: Arc<FileMeta>,
     cache: Arc<Shared>,
     open: ArcSwapOption<Table>,
@@ -119,11 +122,12 @@ impl TableCache {
     /// The handle of a live file; the same one as long as anybody has it, whichever slice of the table `meta` is.
     pub fn handle(&self, meta: Arc<FileMeta>) -> Arc<TableHandle> {
         let mut registry = self.0.registry.lock();
-        if let Some(handle) = registry.get(&meta.id).and_then(Weak::upgrade) {
+        let id = meta.table();
+        if let Some(handle) = registry.get(&id).and_then(Weak::upgrade) {
             return handle;
         }
-        let id = meta.id;
         let handle = Arc::new(TableHandle {
+            id,
             meta,
             cache: Arc::clone(&self.0),
             open: ArcSwapOption::empty(),
@@ -164,7 +168,7 @@ impl TableCache {
 impl TableHandle {
     /// The table's number.
     pub fn id(&self) -> SstId {
-        self.meta.id
+        self.id
     }
 
     /// Size of the file in bytes.
@@ -210,9 +214,9 @@ impl TableHandle {
         if let Some(table) = &*self.open.load() {
             return Ok(table.scan_file(file, read_ahead_bytes, ctx));
         }
-        let path = sst_path(&self.cache.dir, self.meta.id);
+        let path = sst_path(&self.cache.dir, self.id);
         let blocks = Arc::clone(&self.cache.blocks);
-        let table = Table::open_for_scan(path, file, self.meta.id, self.bytes(), blocks, ctx)?;
+        let table = Table::open_for_scan(path, file, self.id, self.bytes(), blocks, ctx)?;
         self.check(&table)?;
         Ok(Arc::new(table).scan(read_ahead_bytes, ctx))
     }
@@ -238,7 +242,7 @@ impl TableHandle {
         }
     }
 
-    /// Says that the file left the tree: it is deleted when the last user drops its handle.
+    /// Says that the last file of the table left the tree: it is deleted when the last user drops its handle.
     pub fn mark_obsolete(&self) {
         if !self.obsolete.swap(true, Ordering::AcqRel) {
             self.cache.purge.obsolete_bytes.fetch_add(self.bytes(), Ordering::AcqRel);
@@ -246,7 +250,7 @@ impl TableHandle {
     }
 
     fn open_file(&self, options: OpenOptions, ctx: IoCtx) -> Result<Arc<dyn ReadableFile>> {
-        let path = sst_path(&self.cache.dir, self.meta.id);
+        let path = sst_path(&self.cache.dir, self.id);
         self.cache.fs.open(&path, options, ctx).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => Error::corruption(&path, 0, "a table that the manifest names is missing"),
             _ => Error::io(&path, "cannot open table", source),
@@ -261,14 +265,14 @@ impl TableHandle {
             return Ok(TableGuard(guard));
         }
         let file = self.open_file(OpenOptions { direct: self.cache.direct.reads, random: true }, ctx)?;
-        let path = sst_path(&self.cache.dir, self.meta.id);
+        let path = sst_path(&self.cache.dir, self.id);
         let blocks = Arc::clone(&self.cache.blocks);
-        let table = Arc::new(Table::open(path, file, self.meta.id, self.bytes(), blocks, ctx)?);
+        let table = Arc::new(Table::open(path, file, self.id, self.bytes(), blocks, ctx)?);
         self.check(&table)?;
         self.used.store(true, Ordering::Relaxed);
         self.open.store(Some(Arc::clone(&table)));
         drop(opening);
-        self.cache.opened(self.meta.id, table.memory_bytes());
+        self.cache.opened(self.id, table.memory_bytes());
         Ok(TableGuard(Guard::from_inner(Some(table))))
     }
 
@@ -286,7 +290,7 @@ impl TableHandle {
 
 impl Drop for TableHandle {
     fn drop(&mut self) {
-        let id = self.meta.id;
+        let id = self.id;
         {
             let mut registry = self.cache.registry.lock();
             // A new handle may have taken the place already.
@@ -325,7 +329,7 @@ impl Shared {
             let (weak, bytes) = &list.open[hand];
             let bytes = *bytes;
             match weak.upgrade() {
-                Some(handle) if handle.meta.id == id => list.hand = hand + 1,
+                Some(handle) if handle.id == id => list.hand = hand + 1,
                 Some(handle) if handle.used.swap(false, Ordering::Relaxed) => {
                     list.hand = hand + 1;
                     closed.push((handle, None));
@@ -363,7 +367,7 @@ impl Shared {
 
 impl std::fmt::Debug for TableHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("TableHandle").field("id", &self.meta.id).finish_non_exhaustive()
+        f.debug_struct("TableHandle").field("id", &self.id).finish_non_exhaustive()
     }
 }
 

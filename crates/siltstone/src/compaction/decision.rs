@@ -86,6 +86,9 @@ pub struct Ended {
     pub bytes_read: u64,
     /// Bytes written; of a job that was not done, those that were thrown away.
     pub bytes_written: u64,
+    /// Bytes of its inputs, about, that are linked to its output: neither read nor written.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub bytes_linked: u64,
     /// Files that came to the output run.
     pub files_out: u64,
     /// Records read.
@@ -105,6 +108,11 @@ pub struct Ended {
     pub io_ns: u64,
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
+}
+
 impl Default for Ended {
     /// Done, at no cost.
     fn default() -> Ended {
@@ -112,6 +120,7 @@ impl Default for Ended {
             ending: Ending::Done,
             bytes_read: 0,
             bytes_written: 0,
+            bytes_linked: 0,
             files_out: 0,
             entries_read: 0,
             entries_written: 0,

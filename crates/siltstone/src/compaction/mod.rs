@@ -45,7 +45,7 @@ pub mod view;
 pub use appraisal::{Appraisal, Verdict};
 pub use decision::{Decision, DecisionInput, Ended, Ending};
 pub use guards::GuardMask;
-pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Release, Reuse};
+pub use plan::{Action, CutRule, Law, LawBroken, Place, Plan, PlanInput, Release, Reuse, Stitch};
 pub use planner::{ManualRequest, ManualStep, plan, plan_manual};
 pub use record::{Candidate, DecisionRecord, Reason};
 pub use strategy::{Preset, Strategy, strategies};

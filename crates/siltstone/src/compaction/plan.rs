@@ -111,8 +111,40 @@ pub enum Reuse {
     MovesFirst,
     /// The inputs are moved if all of them can be (LevelDB's trivial move).
     Picked,
+    /// As [`Picked`](Reuse::Picked); besides, a merge of several runs links what it would only copy (VT-tree, X-Engine).
+    Stitch(Stitch),
     /// Always rewrite.
     Never,
+}
+
+/// When a merge links a part of an input instead of copying it. A table that was linked in part is partly dead, and is kept on disk as long as a
+/// part of it is alive.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stitch {
+    /// Parts of fewer bytes are copied; above 0. Default: a thirty-second of an output file.
+    pub min_bytes: Option<u64>,
+    /// So much of a table may be dead, in percent, at most 99. A merge links nothing more of a table of which it has copied more; what is left of
+    /// one that is more dead all the same is rewritten when nothing else is due. Default 50.
+    pub max_dead_percent: u8,
+}
+
+impl Default for Stitch {
+    fn default() -> Stitch {
+        Stitch { min_bytes: None, max_dead_percent: 50 }
+    }
+}
+
+impl Stitch {
+    /// The smallest part that is linked to an output whose files have `file_bytes`.
+    pub fn min_bytes(&self, file_bytes: u64) -> u64 {
+        self.min_bytes.unwrap_or(file_bytes / 32).max(1)
+    }
+
+    /// Whether a table of `bytes` may go on with only `alive` bytes of it alive.
+    pub fn may_live(bytes: u64, alive: u64, max_dead_percent: u64) -> bool {
+        let dead = u128::from(bytes.saturating_sub(alive));
+        dead * 100 <= u128::from(bytes) * u128::from(max_dead_percent)
+    }
 }
 
 /// When what a merge has replaced leaves the tree, so that its space comes back.
@@ -172,6 +204,15 @@ impl Plan {
     /// Bytes of the input files.
     pub fn input_bytes(&self) -> u64 {
         self.files().map(|file| file.bytes).sum()
+    }
+
+    /// How this merge links what it would only copy; none if it rewrites everything. Files of one run are not merged with anything: who
+    /// plans that wants them rewritten.
+    pub fn stitch(&self) -> Option<Stitch> {
+        match self.reuse {
+            Reuse::Stitch(stitch) if self.action == Action::Merge && self.inputs.len() > 1 => Some(stitch),
+            _ => None,
+        }
     }
 
     /// Since when what this merge writes has been in its level, in milliseconds since 1970, if it never left it: since the newest input

@@ -85,7 +85,7 @@ fn select(inputs: &[PlanInput], keep: impl Fn(&PlanInput, &FileMeta) -> bool) ->
 fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Vec<PlanInput> {
     let all_or_none = match plan.reuse {
         Reuse::Never => return Vec::new(),
-        Reuse::Picked => true,
+        Reuse::Picked | Reuse::Stitch(_) => true,
         // The rest would become a second run of a tiered level.
         Reuse::MovesFirst => policy.run_limit(view, plan.output.level) > 1,
     };

@@ -21,7 +21,8 @@ const FILE_OVERHEAD: u64 = 1024;
 /// stopped if it comes to write more, so this need not be proven; `percent` is how far to trust it.
 pub fn worst_case(files: &[&Arc<FileMeta>], file_bytes: u64, percent: u64) -> u64 {
     let sum = |of: &dyn Fn(&FileMeta) -> u64| files.iter().map(|file| of(file)).sum::<u64>();
-    let replaced = sum(&|file| file.bytes);
+    // Of a slice the whole table is deleted, if no other file is one, too.
+    let replaced = sum(&FileMeta::table_bytes);
     let records = sum(&|file| file.raw_bytes + RECORD_OVERHEAD * file.entries);
     let outputs = 1 + records / file_bytes.max(1);
     replaced.max((records + outputs * FILE_OVERHEAD) / 100 * percent)

@@ -27,7 +27,7 @@ use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
-use super::plan::{Release, Reuse};
+use super::plan::{Release, Reuse, Stitch};
 use super::runs::Shards;
 use super::targets::LevelTargets;
 use super::trigger::Trigger;
@@ -111,6 +111,7 @@ static PRESETS: &[Preset] = presets![
     "tiering",
     "tsa",
     "tsd",
+    "vt-tree",
     "wiredtiger",
     "x-engine",
 ];
@@ -167,7 +168,8 @@ pub struct Strategy {
     pub flush_placement: u8,
     /// Merges within L0 while a running job blocks the way down. Default never.
     pub intra_l0: Option<IntraL0>,
-    /// Whether files move without being rewritten. Default `moves-first`.
+    /// What is not rewritten: `moves-first`, `picked`, `never`, or `{ kind = "stitch", min_bytes = .., max_dead_percent = .. }` ([`Stitch`]),
+    /// which takes no progressive release and no guards. Default `moves-first`.
     #[serde(default, deserialize_with = "reuse")]
     pub reuse: Reuse,
     /// When what a merge has replaced leaves the tree: `at-end`, or `progressive`, as soon as finished output files cover it. Default
@@ -299,17 +301,50 @@ const fn ten() -> u32 {
 
 fn reuse<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Reuse, D::Error> {
     #[derive(Deserialize)]
-    #[serde(rename_all = "kebab-case")]
-    enum Word {
-        MovesFirst,
-        Picked,
-        Never,
+    #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+    enum Kind {
+        MovesFirst {},
+        Picked {},
+        Never {},
+        Stitch {
+            min_bytes: Option<u64>,
+            #[serde(default = "max_dead_percent")]
+            max_dead_percent: u8,
+        },
     }
-    Ok(match Word::deserialize(deserializer)? {
-        Word::MovesFirst => Reuse::MovesFirst,
-        Word::Picked => Reuse::Picked,
-        Word::Never => Reuse::Never,
-    })
+
+    fn max_dead_percent() -> u8 {
+        Stitch::default().max_dead_percent
+    }
+
+    struct ReuseVisitor;
+    impl<'de> Visitor<'de> for ReuseVisitor {
+        type Value = Reuse;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "\"moves-first\", \"picked\", \"never\" or {{ kind = \"stitch\", .. }}")
+        }
+
+        fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Reuse, E> {
+            match word {
+                "moves-first" => Ok(Reuse::MovesFirst),
+                "picked" => Ok(Reuse::Picked),
+                "never" => Ok(Reuse::Never),
+                _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
+            }
+        }
+
+        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> std::result::Result<Reuse, A::Error> {
+            let kind = Kind::deserialize(de::value::MapAccessDeserializer::new(map))?;
+            Ok(match kind {
+                Kind::MovesFirst {} => Reuse::MovesFirst,
+                Kind::Picked {} => Reuse::Picked,
+                Kind::Never {} => Reuse::Never,
+                Kind::Stitch { min_bytes, max_dead_percent } => Reuse::Stitch(Stitch { min_bytes, max_dead_percent }),
+            })
+        }
+    }
+    deserializer.deserialize_any(ReuseVisitor)
 }
 
 impl<'de> Deserialize<'de> for Levels {

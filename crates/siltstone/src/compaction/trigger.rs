@@ -290,7 +290,7 @@ impl Trigger {
         let view = shape.view;
         match self {
             Trigger::LevelSaturation { full_at, files: None } => {
-                let value = to_f64(view.staying_bytes(level)) / shape.capacity_bytes(level);
+                let value = to_f64(shape.filled_bytes(level)) / shape.capacity_bytes(level);
                 Some(Measure { value, threshold: *full_at })
             }
             Trigger::LevelSaturation { full_at, files: Some(files) } => {

@@ -208,6 +208,14 @@ impl<'a> LsmView<'a> {
         self.is_touched(place) && run.files.iter().all(|file| self.is_busy(file.id))
     }
 
+    /// Whether a running job takes the whole of `run`, which is in `level`, into another level.
+    pub fn is_leaving(&self, level: LevelId, run: &Run) -> bool {
+        let place = Place { level, run: run.order };
+        let leaves =
+            |plan: &Arc<Plan>| plan.output.level != level && plan.inputs.iter().any(|input| input.place() == place);
+        self.running.iter().any(leaves) && self.is_consumed(level, run)
+    }
+
     /// The files of a level that no running job reads.
     pub fn idle_files(&self, level: LevelId) -> impl Iterator<Item = &'a Arc<FileMeta>> {
         let idle = move |run: &'a Run| {

@@ -1,5 +1,6 @@
 //! An online checkpoint: a second store made of hard links.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -9,7 +10,7 @@ use crate::cache::sst_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx};
 use crate::key::SeqNo;
-use crate::version::{Manifest, ManifestOptions, StoreState};
+use crate::version::{Manifest, ManifestOptions, SstId, StoreState};
 use crate::wal::SegmentId;
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Checkpoint);
@@ -52,9 +53,9 @@ impl Core {
         self.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
         let manifest = self.lock_manifest()?;
         for keyspace in manifest.state().keyspaces.values() {
-            for (_, _, file) in keyspace.version.files() {
-                let from = sst_path(&self.dir, file.id);
-                let to = sst_path(dir, file.id);
+            let tables: BTreeSet<SstId> = keyspace.version.files().map(|(_, _, file)| file.table()).collect();
+            for id in tables {
+                let (from, to) = (sst_path(&self.dir, id), sst_path(dir, id));
                 self.fs.hard_link(&from, &to, CTX).map_err(|e| Error::io(&to, "cannot link a table", e))?;
             }
         }

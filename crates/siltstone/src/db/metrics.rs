@@ -30,6 +30,8 @@ pub struct ReasonStats {
     pub bytes_read: u64,
     /// Bytes that merges wrote.
     pub bytes_written: u64,
+    /// Bytes that merges linked to their output instead of reading and writing them.
+    pub bytes_linked: u64,
     /// Files that changed their level without being rewritten.
     pub moved_files: u64,
     /// Their bytes.
@@ -103,6 +105,7 @@ impl ByReason {
         let Some(stats) = self.0.get_mut(reason) else { return };
         stats.bytes_read += ended.bytes_read;
         stats.bytes_written += ended.bytes_written;
+        stats.bytes_linked += ended.bytes_linked;
         stats.took_ns += ended.took_ns;
         stats.cpu_ns += ended.cpu_ns;
         stats.io_ns += ended.io_ns;
@@ -143,6 +146,7 @@ pub(crate) struct Metrics {
     pub(crate) levels: Vec<LevelWork>,
     pub(crate) merge_bytes_read: u64,
     pub(crate) merge_bytes_written: u64,
+    pub(crate) merge_bytes_linked: u64,
     pub(crate) flush_bytes: u64,
     /// Bytes of keys and values of the memtables that were flushed, and of what was ingested.
     pub(crate) ingested_bytes: u64,
@@ -163,6 +167,7 @@ impl Metrics {
         let Some(ended) = &decision.ended else { return };
         self.merge_bytes_read += ended.bytes_read;
         self.merge_bytes_written += ended.bytes_written;
+        self.merge_bytes_linked += ended.bytes_linked;
         let at = usize::from(decision.to_level);
         if self.levels.len() <= at {
             self.levels.resize(at + 1, LevelWork::default());

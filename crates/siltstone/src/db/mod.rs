@@ -606,6 +606,7 @@ impl Serialize for TreeRun {
         #[derive(Serialize)]
         struct File {
             id: u64,
+            table: u64,
             bytes: u64,
             table_bytes: u64,
             entries: u64,
@@ -623,6 +624,7 @@ impl Serialize for TreeRun {
         let text = |key: &Bytes| String::from_utf8_lossy(key).into_owned();
         let file = |file: &Arc<FileMeta>| File {
             id: file.id.0,
+            table: file.table().0,
             bytes: file.bytes,
             table_bytes: file.table_bytes(),
             entries: file.entries,

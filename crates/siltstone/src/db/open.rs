@@ -275,7 +275,7 @@ fn assemble(
 /// Tables in the folder that no version names, and the highest table number seen.
 fn orphans(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<(Vec<String>, u64)> {
     let live: BTreeSet<SstId> =
-        state.keyspaces.values().flat_map(|k| k.version.files().map(|(_, _, file)| file.id)).collect();
+        state.keyspaces.values().flat_map(|k| k.version.files().map(|(_, _, file)| file.table())).collect();
     let mut highest = 0;
     let mut orphans = Vec::new();
     for entry in fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))? {

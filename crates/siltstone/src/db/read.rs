@@ -136,9 +136,9 @@ impl Tree {
         self.files().map(|file| &file.table)
     }
 
-    /// What reads have done to each file.
+    /// What reads have done to each file. Reads are counted by table; slices of one share them by their sizes.
     pub(crate) fn reads(&self) -> BTreeMap<SstId, ReadCounters> {
-        self.handles().map(|handle| (handle.id(), handle.reads())).collect()
+        self.files().map(|LiveFile { meta, table }| (meta.id, table.reads().share(meta.bytes, table.bytes()))).collect()
     }
 
     /// The newest version of `key` that a read at `seq` may see.

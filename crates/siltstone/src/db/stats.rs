@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::core::KeyspaceCore;
 use super::metrics::{ByReason, MergeLatency, Metrics, ReasonStats, RunsSample, latency, ratio};
 use crate::num::to_u64;
-use crate::version::Level;
+use crate::version::{Level, Version};
 
 const STRIPES: usize = 16;
 
@@ -188,6 +188,8 @@ counters! {
     compaction_bytes_read: Rare,
     /// Bytes that merges wrote.
     compaction_bytes_written: Rare,
+    /// Bytes that merges linked to their output instead of reading and writing them.
+    compaction_bytes_linked: Rare,
     /// Records that merges read.
     compaction_entries_read: Rare,
     /// Records that merges wrote.
@@ -242,9 +244,11 @@ pub struct KeyspaceStats {
     pub runs: u64,
     /// Files.
     pub files: u64,
-    /// Bytes of the files.
+    /// Files that are slices of their tables: merges have released or linked a part. Those of one table share it.
+    pub slices: u64,
+    /// Bytes of their tables.
     pub disk_bytes: u64,
-    /// Bytes of dead keys, about, among them: merges have released files in part.
+    /// Bytes of dead keys, about, among them: no file has that part of a table any more.
     pub dead_bytes: u64,
     /// Bytes of keys and values in the files, all versions.
     pub raw_bytes: u64,
@@ -297,6 +301,8 @@ pub struct KeyspaceStats {
     pub merge_bytes_read: u64,
     /// Bytes that merges wrote, those of jobs that came to nothing included.
     pub merge_bytes_written: u64,
+    /// Bytes that merges linked to their output instead of reading and writing them.
+    pub merge_bytes_linked: u64,
     /// Write amplification: what flushes and merges wrote over what was ingested. 0 before the first flush.
     pub write_amplification: f64,
     /// The same for merges alone.
@@ -339,7 +345,7 @@ pub struct LevelStats {
     pub files: u64,
     /// Bytes, those of dead keys not counted.
     pub bytes: u64,
-    /// Bytes of dead keys, about, in files that a merge has released in part.
+    /// Bytes of dead keys, about, in tables of which files are slices. A table with slices on several levels counts on the first of them.
     pub dead_bytes: u64,
     /// Records.
     pub entries: u64,
@@ -360,12 +366,18 @@ pub struct LevelStats {
 }
 
 impl LevelStats {
-    pub(crate) fn of(level: &Level) -> LevelStats {
+    /// The levels of a tree.
+    pub(crate) fn of_all(version: &Version) -> Vec<LevelStats> {
+        let levels = version.levels.iter().zip(version.dead_bytes());
+        levels.map(|(level, dead_bytes)| LevelStats { dead_bytes, ..LevelStats::of(level) }).collect()
+    }
+
+    /// Without what is dead: for that one has to look at the whole tree.
+    fn of(level: &Level) -> LevelStats {
         let mut stats = LevelStats { runs: to_u64(level.runs.len()), ..LevelStats::default() };
         for file in level.files() {
             stats.files += 1;
             stats.bytes += file.bytes;
-            stats.dead_bytes += file.dead_bytes();
             stats.entries += file.entries;
             stats.tombstones += file.tombstones;
         }
@@ -390,12 +402,14 @@ pub(crate) fn of_keyspace(keyspace: &KeyspaceCore, now_ms: u64) -> KeyspaceStats
         pace_ns: keyspace.waits.pace_ns.get(),
         ..KeyspaceStats::default()
     };
-    for level in &view.tree.version.levels {
-        let of_level = LevelStats { oldest_tombstone_age_ms: tombstone_age_ms(level, now_ms), ..LevelStats::of(level) };
+    let version = &view.tree.version;
+    for (level, of_level) in version.levels.iter().zip(LevelStats::of_all(version)) {
+        let of_level = LevelStats { oldest_tombstone_age_ms: tombstone_age_ms(level, now_ms), ..of_level };
         stats.oldest_tombstone_age_ms = stats.oldest_tombstone_age_ms.max(of_level.oldest_tombstone_age_ms);
         stats.raw_bytes += level.files().map(|file| file.raw_bytes).sum::<u64>();
         stats.runs += of_level.runs;
         stats.files += of_level.files;
+        stats.slices += to_u64(level.files().filter(|file| file.whole.is_some()).count());
         stats.disk_bytes += of_level.bytes + of_level.dead_bytes;
         stats.dead_bytes += of_level.dead_bytes;
         stats.entries += of_level.entries;
@@ -441,6 +455,7 @@ impl KeyspaceStats {
         self.flush_bytes = metrics.flush_bytes;
         self.merge_bytes_read = metrics.merge_bytes_read;
         self.merge_bytes_written = metrics.merge_bytes_written;
+        self.merge_bytes_linked = metrics.merge_bytes_linked;
         self.write_amplification = ratio(metrics.flush_bytes + metrics.merge_bytes_written, metrics.ingested_bytes);
         self.merge_write_amplification = ratio(metrics.merge_bytes_written, metrics.ingested_bytes);
         self.temporary_bytes_peak = metrics.temporary_bytes_peak;

@@ -55,6 +55,11 @@ impl Steering {
         Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None }
     }
 
+    /// Whether it was set on the open store.
+    pub(crate) fn has_departed(&self) -> bool {
+        self.departure.is_some()
+    }
+
     /// What takes over when this one has panicked; none if this is the last resort.
     fn fallback(&self) -> Option<Steering> {
         let (strategy, policy, is_last) = match &self.previous {
@@ -299,8 +304,8 @@ impl Core {
             peak_extra_bytes: forecast.peak_extra_bytes,
             seconds: self.merge_time(&forecast).map(|time| time.as_secs_f64()),
             settled: forecast.settled,
-            levels_before: version.levels.iter().map(LevelStats::of).collect(),
-            levels_after: forecast.end.levels.iter().map(LevelStats::of).collect(),
+            levels_before: LevelStats::of_all(&version),
+            levels_after: LevelStats::of_all(&forecast.end),
         })
     }
 

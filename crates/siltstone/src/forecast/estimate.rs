@@ -168,14 +168,15 @@ impl Estimate {
         (entries > 0.0).then(|| entries / self.fill)
     }
 
-    /// The files that the merge of `plan` would write.
-    pub(super) fn outputs(&mut self, plan: &Plan, version: &Version) -> Vec<Arc<FileMeta>> {
+    /// The files that the merge of `plan` would leave, and the bytes of them that it would link instead of reading and writing them.
+    pub(super) fn outputs(&mut self, plan: &Plan, version: &Version) -> (Vec<Arc<FileMeta>>, u64) {
         let pieces = self.pieces(plan, version);
+        let linked = linked_bytes(plan, &pieces);
         let mut files = Files::new(self, plan, version);
         for piece in &pieces {
             files.add(piece);
         }
-        files.finish()
+        (files.finish(), linked)
     }
 
     /// What is left of the inputs, border by border, ascending.
@@ -263,8 +264,13 @@ impl Estimate {
             tombstones = 0.0;
         }
         let share = kept / all.entries;
-        let left =
-            Piece { entries: kept, tombstones, bytes: all.bytes * share, raw_bytes: all.raw_bytes * share, ..all };
+        // Nothing of it would be dropped.
+        let alone = match inputs {
+            [(_, file)] if kept >= all.entries => Some(file.id),
+            _ => None,
+        };
+        let (bytes, raw_bytes) = (all.bytes * share, all.raw_bytes * share);
+        let left = Piece { entries: kept, tombstones, bytes, raw_bytes, alone, ..all };
         (kept > 0.0).then_some(left)
     }
 }
@@ -322,6 +328,18 @@ struct Piece {
     tombstones: f64,
     bytes: f64,
     raw_bytes: f64,
+    /// The only input with keys there, if all of them are kept.
+    alone: Option<SstId>,
+}
+
+/// Bytes that a merge of `plan` would link, as far as the borders of its inputs show what has to be merged. What alternates within the
+/// borders of two files is not foreseen.
+fn linked_bytes(plan: &Plan, pieces: &[Piece]) -> u64 {
+    let Some(stitch) = plan.stitch() else { return 0 };
+    // Neighbouring pieces of one file are one extent.
+    let extents = pieces.chunk_by(|a, b| a.alone == b.alone).filter(|extent| extent[0].alone.is_some());
+    let bytes = extents.map(|extent| whole(extent.iter().map(|piece| piece.bytes).sum()));
+    bytes.filter(|bytes| *bytes >= stitch.min_bytes(plan.cut.file_bytes)).sum()
 }
 
 /// Output files in the making.
@@ -381,6 +399,7 @@ impl<'a> Files<'a> {
                 tombstones: piece.tombstones * share,
                 bytes: piece.bytes * share,
                 raw_bytes: piece.raw_bytes * share,
+                alone: piece.alone,
             });
             if to == piece.to {
                 // Too narrow to be cut as finely: the rest stands in its last position.

@@ -15,6 +15,7 @@
 //! ```
 
 use super::Cursor;
+use super::run::{FileCursors, RunCursor};
 use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer, compare, head};
 
@@ -67,6 +68,39 @@ impl<C: Cursor> MergeForward<C> {
     pub fn source(&self) -> Option<usize> {
         self.peek()?;
         Some(self.nodes.first()?.source)
+    }
+
+    /// The entry at which another source stands that comes next after the position; none if only one is not exhausted.
+    pub fn runner_up(&self) -> Option<Entry<'_>> {
+        let leader = self.nodes.first()?.source;
+        // Whoever lost to the leader and to nobody else is on its way up.
+        let mut node = usize::midpoint(leader, self.sources.len());
+        let mut best: Option<Contender> = None;
+        while node > 0 {
+            let other = self.nodes[node];
+            if best.is_none_or(|best| self.beats(other, best)) {
+                best = Some(other);
+            }
+            node /= 2;
+        }
+        self.sources[best?.source].entry()
+    }
+
+    /// Moves the source at the position on, by `skip`, which leaves it at a later entry or behind its last. Must be at an entry.
+    ///
+    /// # Errors
+    /// As [`MergeForward::seek_first`].
+    pub fn skip(&mut self, skip: impl FnOnce(&mut C) -> Result<()>) -> Result<()> {
+        if let Some(error) = &self.failed {
+            return Err(error.clone());
+        }
+        let Some(leader) = self.nodes.first().map(|node| node.source) else {
+            return Ok(());
+        };
+        let outcome = skip(&mut self.sources[leader]);
+        self.keep(outcome)?;
+        self.replay(leader);
+        Ok(())
     }
 
     /// The sources, in the order given.
@@ -163,5 +197,14 @@ impl<C: Cursor> MergeForward<C> {
             }
             (left, right) => left.is_some() && right.is_none(),
         }
+    }
+}
+
+impl<F: FileCursors> MergeForward<RunCursor<F>> {
+    /// Which source the entry at the position comes from, and which of its files.
+    #[inline]
+    pub fn position(&self) -> Option<(usize, usize)> {
+        let source = self.nodes.first()?.source;
+        self.sources[source].at().map(|(file, _)| (source, file))
     }
 }

@@ -66,6 +66,24 @@ impl<F: FileCursors> RunCursor<F> {
         self.open.as_ref().map(|(index, cursor)| (*index, cursor))
     }
 
+    /// Moves behind every version of `key`, which is in the file that the position is in. If it is that file's last, nothing more of it is read.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from a file.
+    pub fn skip_past(&mut self, key: &[u8]) -> Result<()> {
+        let Some(index) = self.open.as_ref().map(|(index, _)| *index) else {
+            return self.failed.clone().map_or(Ok(()), Err);
+        };
+        if self.files.bounds(index).1 <= key {
+            return self.place(index + 1, Place::First);
+        }
+        self.place(index, Place::AtOrAfter(key, Trailer(0)))?;
+        while self.entry().is_some_and(|entry| entry.key == key) {
+            self.next()?;
+        }
+        Ok(())
+    }
+
     /// The first file that ends at or after `key`.
     fn first_reaching(&self, key: &[u8]) -> usize {
         partition_point(self.files.len(), |index| self.files.bounds(index).1 < key)

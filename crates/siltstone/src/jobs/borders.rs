@@ -10,6 +10,11 @@ pub(crate) struct Borders {
 }
 
 impl Borders {
+    /// The first border behind `key`. Those at or before it may not have been crossed yet.
+    pub(crate) fn next_after(&self, key: &[u8]) -> Option<&[u8]> {
+        self.ahead.iter().rev().map(|border| &border[..]).find(|border| *border > key)
+    }
+
     /// The keys `borders`, ascending.
     pub(crate) fn new(borders: &[Bytes]) -> Borders {
         Borders { ahead: borders.iter().rev().cloned().collect() }

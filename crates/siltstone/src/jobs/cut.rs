@@ -68,6 +68,20 @@ impl OutputCut {
         ends
     }
 
+    /// Whether a file with the keys from `first` to `last` that is linked as it is would keep [`CutRule::grandparent_bytes`]. Where it ends
+    /// decides nothing else: it is not made anew for being [aligned](CutRule::align).
+    pub fn may_hold(&self, first: &[u8], last: &[u8]) -> bool {
+        let most = self.rule.grandparent_bytes;
+        let met = self.grandparents.iter().skip_while(|file| file.largest[..] < *first);
+        let met = met.take_while(|file| file.smallest[..] <= *last);
+        most == 0 || met.map(|file| file.bytes).sum::<u64>() <= most
+    }
+
+    /// The current file has ended for another reason: the next entry begins one.
+    pub fn ended(&mut self) {
+        (self.begun, self.borders, self.overlapped_bytes) = (false, 0, 0);
+    }
+
     /// Leaves behind the grandparents that end below `key`; whether those of this file are too many.
     fn ends_before_overlap(&mut self, key: &[u8]) -> bool {
         while let Some(file) = self.grandparents.get(self.next).filter(|file| file.largest[..] < *key) {

@@ -69,6 +69,7 @@ impl FlushJob {
             bytes_read: 0,
             bytes_written: files.iter().map(|file| file.bytes).sum(),
             files,
+            linked: super::stitch::Linked::default(),
         }))
     }
 

@@ -10,6 +10,8 @@
 //! ```
 //!
 //! So what a finished file says of a key, "gone" included, never stands beside an older version in an input that was cut elsewhere.
+//!
+//! A merge that may link parts of its inputs instead of copying them asks [`stitch`](super::stitch).
 
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use bytes::Bytes;
 use super::borders::Borders;
 use super::cut::OutputCut;
 use super::output::Outputs;
+use super::stitch::{Linked, Stitcher};
 use super::survive::{OlderRuns, Survivor};
 use super::{JobCx, Outcome};
 use crate::cache::TableHandle;
@@ -61,6 +64,8 @@ pub(crate) struct MergeJob {
     cut: OutputCut,
     borders: Borders,
     outputs: Outputs,
+    /// Finds what is linked instead of being copied, if the plan allows that.
+    stitcher: Option<Stitcher>,
     input_bytes: u64,
     input_raw_bytes: u64,
     consumed: u64,
@@ -95,6 +100,7 @@ impl MergeJob {
             cut: OutputCut::new(plan.cut, plan.grandparents(version)),
             borders: Borders::new(&plan.borders),
             outputs,
+            stitcher: Stitcher::new(plan, version),
             input_bytes: plan.input_bytes(),
             input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
             consumed: 0,
@@ -116,10 +122,27 @@ impl MergeJob {
         let mut bytes = 0;
         let mut cut_at: Option<Bytes> = None;
         while let Some(entry) = merge.peek() {
+            if let Some(stitcher) = &mut self.stitcher
+                && stitcher.is_due(merge.position())
+                && let Some(link) = stitcher.look(merge, &mut self.survivor, &self.cut, &self.borders)
+            {
+                let link = self.outputs.link(cx, link)?;
+                self.borders.crossed(&link.smallest);
+                self.cut.ended();
+                self.survivor.passed(link.entries);
+                stitcher.made(&link);
+                merge.skip(|source| source.skip_past(&link.largest))?;
+                self.consumed += bytes + link.raw_bytes;
+                return Ok(MergeStep::More);
+            }
             let fate = self.survivor.judge(entry.key, entry.trailer);
             if fate.keep {
                 let full = self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes());
-                if self.borders.crossed(entry.key) || full {
+                let crossed = self.borders.crossed(entry.key);
+                if let Some(stitcher) = self.stitcher.as_mut().filter(|_| crossed) {
+                    stitcher.look_again();
+                }
+                if crossed || full {
                     self.outputs.finish_file(cx)?;
                     if self.rest.as_ref().is_some_and(|rest| rest.frees(entry.key)) {
                         cut_at = Some(Bytes::copy_from_slice(entry.key));
@@ -150,8 +173,9 @@ impl MergeJob {
         let files = self.outputs.finish(cx)?;
         Ok(MergeStep::Done(Outcome {
             counts: self.survivor.counts(),
-            bytes_read: self.input_bytes,
+            bytes_read: self.input_bytes.saturating_sub(self.linked().bytes),
             bytes_written: self.outputs.bytes_so_far(),
+            linked: self.linked(),
             files,
         }))
     }
@@ -176,6 +200,11 @@ impl MergeJob {
             let passed = scans.files.len() - input.files.len();
             scans.files[..passed].iter_mut().for_each(|file| file.table = None);
         }
+    }
+
+    /// What it has linked so far, neither read nor written.
+    pub(crate) fn linked(&self) -> Linked {
+        self.stitcher.as_ref().map_or_else(Linked::default, Stitcher::linked)
     }
 
     /// What it has done so far, should it come to nothing: about so many bytes of input read, so many of output made.
@@ -211,7 +240,7 @@ impl Rest {
             let Some(file) = input.files.first_mut().filter(|file| file.smallest < first) else { continue };
             // The source may be past this file already: the entry at the cut was its last.
             let (left, of) = match source.at() {
-                Some((at, cursor)) if at == index => cursor.inner().left(),
+                Some((at, cursor)) if at == index => cursor.inner().up_to(&file.largest),
                 _ => (0, 1),
             };
             *file = Arc::new(file.without_before(first.clone(), left, of));

@@ -11,6 +11,7 @@ mod borders;
 pub(crate) mod flush;
 pub(crate) mod merge;
 pub(crate) mod output;
+pub(crate) mod stitch;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -60,6 +61,8 @@ pub(crate) struct Outcome {
     pub(crate) bytes_read: u64,
     /// By the whole job.
     pub(crate) bytes_written: u64,
+    /// What of `files` was linked, neither read nor written.
+    pub(crate) linked: stitch::Linked,
 }
 
 /// Removes files that a job wrote and nobody names. Failing is fine: the next open finds and removes them.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::JobCx;
+use super::stitch::Link;
 use crate::cache::sst_path;
 use crate::error::{Error, Result};
 use crate::io::CreateOptions;
@@ -103,6 +104,19 @@ impl Outputs {
             whole: None,
         }));
         Ok(())
+    }
+
+    /// Puts `file`, a part of an input, behind what was written. It takes a number of its own unless it is all of that input.
+    pub(crate) fn link(&mut self, cx: &JobCx<'_>, link: Link) -> Result<Arc<FileMeta>> {
+        self.finish_file(cx)?;
+        let Link { file, is_all, stays } = link;
+        // No file has that number: there is nothing to remove if the job comes to nothing.
+        let id = if is_all { file.id } else { (cx.new_id)() };
+        let came_ms = self.entered_level_ms.unwrap_or_else(|| cx.now_ms());
+        let entered_level_ms = if stays { file.entered_level_ms } else { came_ms };
+        let file = Arc::new(FileMeta { id, entered_level_ms, ..file });
+        self.files.push(Arc::clone(&file));
+        Ok(file)
     }
 
     /// Ends the last file and makes all names durable: only now may the manifest name them.

@@ -55,6 +55,16 @@ impl OlderRuns {
         OlderRuns::new(version.runs().map(|(_, run)| run.files.clone()).collect())
     }
 
+    /// Whether one older file's key range holds all keys from `first` to `last`. As with [`may_hold`](Self::may_hold) keys must ascend.
+    fn may_hold_all(&mut self, first: &[u8], last: &[u8]) -> bool {
+        self.may_hold(first)
+            && self.runs.iter().any(|run| {
+                let rest = run.files.get(run.next..).unwrap_or_default();
+                let file = rest.iter().find(|file| file.largest[..] >= *first);
+                file.is_some_and(|file| file.smallest[..] <= *first && *last <= file.largest[..])
+            })
+    }
+
     /// Whether some older file's key range holds `key`. Keys must ascend from call to call; then a merge's calls together
     /// take time in proportion to the files.
     fn may_hold(&mut self, key: &[u8]) -> bool {
@@ -141,6 +151,22 @@ impl Survivor {
         self.kept = true;
         self.counts.kept += 1;
         Fate { keep: true, first_of_key }
+    }
+
+    /// Whether `key` is another one than that of the entry judged last.
+    pub fn is_new_key(&self, key: &[u8]) -> bool {
+        self.stripe.is_none() || self.key != key
+    }
+
+    /// Whether every tombstone with a key from `first` to `last` and a sequence number from `min_seq` on would be kept. Errs on the side of
+    /// no. `first` is not below the keys judged before.
+    pub fn keeps_tombstones(&mut self, first: &[u8], last: &[u8], min_seq: SeqNo) -> bool {
+        self.snapshots.first().is_some_and(|oldest| min_seq > *oldest) || self.older.may_hold_all(first, last)
+    }
+
+    /// Notes that as many entries went to the output unjudged.
+    pub fn passed(&mut self, entries: u64) {
+        self.counts.kept += entries;
     }
 
     /// What was kept and dropped so far.

@@ -90,6 +90,34 @@ impl<B: Blocks> Entries<B> {
         (all.saturating_sub(passed), all)
     }
 
+    /// The same of what does not come after the block in which `last` would be.
+    pub(crate) fn up_to(&self, last: &[u8]) -> (u64, u64) {
+        let (left, all) = self.left();
+        let fences = &self.table.parts.fences;
+        let next = fences.locate(last, Trailer(0)) + 1;
+        let behind = if next < fences.blocks() { all.saturating_sub(fences.handle(next).offset) } else { 0 };
+        (left.saturating_sub(behind), all)
+    }
+
+    /// The end of the last block that lies before `limit` as a whole, from the position's block on: a key that is not below the last key in it
+    /// and below all behind it but other versions of the same. None if there are fewer such blocks than `at_least`.
+    pub(crate) fn blocks_before(&self, at_least: usize, limit: &[u8]) -> Option<&[u8]> {
+        let (block, ..) = self.place()?;
+        let fences = &self.table.parts.fences;
+        // Mostly the answer is no, and one look is enough for it.
+        let probe = (block + at_least.max(1) - 1).min(fences.blocks() - 1);
+        if fences.separator(probe).0 >= limit {
+            return None;
+        }
+        let end = fences.locate(limit, Trailer::seek(SeqNo::MAX));
+        (end > probe).then(|| fences.separator(end - 1).0)
+    }
+
+    /// Bytes of the table's data blocks.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.table.parts.footer.data_end
+    }
+
     /// The current block's bytes and layout.
     pub(crate) fn current(&self) -> (&[u8], &Layout) {
         (self.blocks.bytes(), &self.layout)

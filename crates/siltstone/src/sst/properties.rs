@@ -30,6 +30,8 @@ pub struct Properties {
     pub filter_millibits: u64,
     /// Distinct user keys in the filter; 0 without one.
     pub filter_keys: u64,
+    /// Distinct user keys of a file without a filter; 0 with one, and in files of writers that did not count.
+    pub unfiltered_keys: u64,
     /// The compression that was asked for: its tag.
     pub compression: u64,
     /// The target size of a block.
@@ -53,12 +55,18 @@ mod field {
     pub(super) const COMPRESSION: u64 = 11;
     pub(super) const BLOCK_BYTES: u64 = 12;
     pub(super) const CREATOR: u64 = 13;
+    pub(super) const UNFILTERED_KEYS: u64 = 14;
 }
 
 /// Every number that must be there.
 const REQUIRED_NUMBERS: u32 = 0b1_1111_0011_1110;
 
 impl Properties {
+    /// Whether no key has two versions here. Without a filter and a count nobody knows.
+    pub fn is_one_version_a_key(&self) -> bool {
+        self.filter_keys.max(self.unfiltered_keys) == self.entries
+    }
+
     /// The block, without its trailer.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -78,6 +86,11 @@ impl Properties {
             let mut bytes = Vec::new();
             put_varint(&mut bytes, value);
             put_field(&mut out, tag, &bytes);
+        }
+        if self.filter_keys == 0 {
+            let mut bytes = Vec::new();
+            put_varint(&mut bytes, self.unfiltered_keys);
+            put_field(&mut out, field::UNFILTERED_KEYS, &bytes);
         }
         put_field(&mut out, field::SMALLEST, &self.smallest);
         put_field(&mut out, field::LARGEST, &self.largest);
@@ -108,6 +121,7 @@ impl Properties {
                 field::FILTER_KEYS => &mut properties.filter_keys,
                 field::COMPRESSION => &mut properties.compression,
                 field::BLOCK_BYTES => &mut properties.block_bytes,
+                field::UNFILTERED_KEYS => &mut properties.unfiltered_keys,
                 field::SMALLEST => {
                     smallest = Some(Bytes::copy_from_slice(bytes));
                     continue;
@@ -136,6 +150,7 @@ impl Properties {
             && properties.blocks > 0
             && properties.blocks <= properties.entries
             && properties.tombstones <= properties.entries
+            && properties.filter_keys.max(properties.unfiltered_keys) <= properties.entries
             && properties.smallest <= properties.largest
             && properties.min_seq <= properties.max_seq
             && properties.max_seq <= SeqNo::MAX;

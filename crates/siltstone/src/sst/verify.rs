@@ -53,6 +53,10 @@ pub(crate) fn verify(table: &Arc<Table>, ctx: IoCtx) -> Result<()> {
         seen.add(key, trailer, entry.value);
         scan.next()?;
     }
+    let keys = properties.filter_keys.max(properties.unfiltered_keys);
+    if keys != 0 && keys != seen.keys {
+        return damage("the properties do not count the keys that are in the blocks");
+    }
     let counted = (seen.entries, seen.tombstones, seen.raw_bytes, seen.min_seq, seen.max_seq);
     let stated = (
         properties.entries,
@@ -101,6 +105,7 @@ fn gaps(table: &Table, ctx: IoCtx) -> Result<()> {
 
 /// What the blocks hold.
 struct Seen {
+    keys: u64,
     entries: u64,
     tombstones: u64,
     raw_bytes: u64,
@@ -113,6 +118,7 @@ struct Seen {
 impl Default for Seen {
     fn default() -> Seen {
         Seen {
+            keys: 0,
             entries: 0,
             tombstones: 0,
             raw_bytes: 0,
@@ -126,6 +132,7 @@ impl Default for Seen {
 
 impl Seen {
     fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        self.keys += u64::from(self.entries == 0 || self.last_key != key);
         self.entries += 1;
         self.tombstones += u64::from(trailer.is_delete());
         self.raw_bytes += to_u64(key.len() + value.len());

@@ -76,6 +76,8 @@ pub struct TableWriter {
     offset: u64,
     /// What was appended is forced to disk whenever it has grown by this many bytes; 0 for only at the end.
     force_every_bytes: u64,
+    /// Finished blocks are appended when there are this many bytes of them.
+    append_bytes: usize,
     /// Bytes appended since the last time.
     unforced: u64,
     index: IndexBuilder,
@@ -86,6 +88,8 @@ pub struct TableWriter {
     last_trailer: Trailer,
     separator: Vec<u8>,
     hashes: Vec<u64>,
+    /// Distinct user keys.
+    keys: u64,
     entries: u64,
     tombstones: u64,
     raw_bytes: u64,
@@ -115,6 +119,7 @@ impl TableWriter {
             out: Vec::new(),
             offset: 0,
             force_every_bytes: 0,
+            append_bytes: APPEND_BYTES,
             unforced: 0,
             index: IndexBuilder::default(),
             pending: None,
@@ -122,6 +127,7 @@ impl TableWriter {
             last_trailer: Trailer(0),
             separator: Vec::new(),
             hashes: Vec::new(),
+            keys: 0,
             entries: 0,
             tombstones: 0,
             raw_bytes: 0,
@@ -136,6 +142,9 @@ impl TableWriter {
     #[must_use]
     pub fn forcing_every(mut self, bytes: u64) -> TableWriter {
         self.force_every_bytes = bytes;
+        if bytes > 0 {
+            self.append_bytes = to_usize(bytes.min(to_u64(APPEND_BYTES)));
+        }
         self
     }
 
@@ -168,6 +177,7 @@ impl TableWriter {
         if is_new_key && self.options.filter_bits_per_key > 0.0 {
             self.hashes.push(hash(key));
         }
+        self.keys += u64::from(is_new_key);
         self.entries += 1;
         self.tombstones += u64::from(trailer.is_delete());
         self.raw_bytes += to_u64(key.len() + value.len());
@@ -235,7 +245,7 @@ impl TableWriter {
         self.offset += to_u64(self.out.len() - start);
         self.pad_page();
         assert!(self.pending.replace(handle).is_none(), "the block before was not indexed");
-        if self.out.len() >= APPEND_BYTES { self.append() } else { Ok(()) }
+        if self.out.len() >= self.append_bytes { self.append() } else { Ok(()) }
     }
 
     /// Pads to the end of the page if that costs at most a sixteenth of a block.
@@ -355,6 +365,7 @@ impl TableWriter {
             blocks,
             filter_millibits: self.filter_millibits(),
             filter_keys: to_u64(self.hashes.len()),
+            unfiltered_keys: if self.hashes.is_empty() { self.keys } else { 0 },
             compression: u64::from(match self.options.compression {
                 Compression::None => TAG_NONE,
                 Compression::Lz4 => TAG_LZ4,

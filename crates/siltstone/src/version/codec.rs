@@ -26,6 +26,8 @@ const LOG_FLOOR: u64 = 20;
 
 /// Of a file that is a slice: its table. Whoever does not know it would read dead keys, so the tag is even.
 const WHOLE: u64 = 2;
+/// The same, with the number of the table in front, which is another than the file's.
+const WHOLE_OF: u64 = 4;
 
 /// Why bytes are no list of edits.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -120,12 +122,16 @@ fn encode_file(file: &FileMeta, out: &mut Vec<u8>) {
     }
     if let Some(whole) = whole {
         let mut value = Vec::new();
+        let is_own = whole.table == *id;
+        if !is_own {
+            put_varint(&mut value, whole.table.0);
+        }
         for n in [whole.bytes, whole.entries, whole.tombstones, whole.raw_bytes] {
             put_varint(&mut value, n);
         }
         put_bytes(&mut value, &whole.smallest);
         put_bytes(&mut value, &whole.largest);
-        put_varint(out, WHOLE);
+        put_varint(out, if is_own { WHOLE } else { WHOLE_OF });
         put_bytes(out, &value);
     }
 }
@@ -238,8 +244,13 @@ fn file(meta: &mut Taker<'_>) -> Option<FileMeta> {
     })
 }
 
-fn whole(mut value: Taker<'_>) -> Option<Whole> {
+fn whole(mut value: Taker<'_>, own: Option<SstId>) -> Option<Whole> {
+    let table = match own {
+        Some(id) => id,
+        None => SstId(value.varint()?),
+    };
     let whole = Whole {
+        table,
         bytes: value.varint()?,
         entries: value.varint()?,
         tombstones: value.varint()?,
@@ -254,11 +265,13 @@ fn whole(mut value: Taker<'_>) -> Option<Whole> {
 fn extras(meta: &mut Taker<'_>, file: &mut FileMeta) -> Result<(), BadEdits> {
     while !meta.is_empty() {
         match (meta.varint(), meta.bytes()) {
-            (Some(WHOLE), Some(value)) if file.whole.is_none() => {
-                let whole = whole(Taker::new(value)).ok_or(BadEdits::Malformed("the table of a slice is malformed"))?;
+            (Some(tag @ (WHOLE | WHOLE_OF)), Some(value)) if file.whole.is_none() => {
+                let own = (tag == WHOLE).then_some(file.id);
+                let whole = whole(Taker::new(value), own).filter(|whole| own.is_some() || whole.table != file.id);
+                let whole = whole.ok_or(BadEdits::Malformed("the table of a slice is malformed"))?;
                 file.whole = Some(Arc::new(whole));
             }
-            (Some(WHOLE), Some(_)) => return Err(BadEdits::Malformed("a slice of two tables")),
+            (Some(WHOLE | WHOLE_OF), Some(_)) => return Err(BadEdits::Malformed("a slice of two tables")),
             (Some(tag), Some(_)) if tag % 2 == 1 => {}
             (Some(tag), Some(_)) => {
                 return Err(BadEdits::Unknown(format!("a file with the unknown tag {tag}")));

@@ -10,7 +10,8 @@ use bytes::Bytes;
 
 use crate::key::SeqNo;
 
-/// The number of an SST; never used twice in a store. Its file is `NNNNNN.sst`.
+/// The number of a file of the tree, and of a table; never used twice in a store. Table n is in `NNNNNN.sst`. A file that a job has
+/// written is the whole of the table of its own number; one that a merge has linked is a slice of another file's ([`FileMeta::table`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SstId(pub u64);
 
@@ -75,9 +76,11 @@ pub struct FileMeta {
     pub whole: Option<Arc<Whole>>,
 }
 
-/// A table of which only a slice is alive. Its sequence numbers and dates are the slice's.
+/// A table of which a file is a slice. Its sequence numbers and dates are the slice's.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Whole {
+    /// Its number: that of the file that was all of it once. Other files may be slices of it as well, with other keys.
+    pub table: SstId,
     /// Size of the file in bytes.
     pub bytes: u64,
     /// Records, tombstones included.
@@ -93,12 +96,17 @@ pub struct Whole {
 }
 
 impl FileMeta {
-    /// Size of the table in bytes, dead keys included: what the file takes on disk.
+    /// The number of its table, by which that is found on disk.
+    pub fn table(&self) -> SstId {
+        self.whole.as_ref().map_or(self.id, |whole| whole.table)
+    }
+
+    /// Size of the table in bytes, dead keys and those of other slices included. Slices of one table take it once.
     pub fn table_bytes(&self) -> u64 {
         self.whole.as_ref().map_or(self.bytes, |whole| whole.bytes)
     }
 
-    /// Bytes of the table that are dead, about.
+    /// Bytes of the table that are not this file's, about: dead, unless other files are slices of it, too.
     pub fn dead_bytes(&self) -> u64 {
         self.table_bytes().saturating_sub(self.bytes)
     }
@@ -124,12 +132,24 @@ impl FileMeta {
     }
 
     /// What is left of the file when the keys before `first` are dead: a slice, if that is inside the file. About `left` of every `of`
-    /// bytes of the table's records are at or behind `first`.
+    /// bytes of the table's records are from `first` to the file's end.
     #[must_use]
     pub fn without_before(&self, first: Bytes, left: u64, of: u64) -> FileMeta {
         debug_assert!(self.smallest < first && first <= self.largest, "the key is inside the file");
+        self.slice(first, self.largest.clone(), left, of)
+    }
+
+    /// The keys from `first` to `last`, both included, of the file: a slice, if that is not all of it. About `inside` of every `of` bytes
+    /// of the table's records are there, one record at least.
+    #[must_use]
+    pub fn slice(&self, first: Bytes, last: Bytes, inside: u64, of: u64) -> FileMeta {
+        debug_assert!(self.smallest <= first && first <= last && last <= self.largest, "a slice is inside the file");
+        if first == self.smallest && last == self.largest {
+            return self.clone();
+        }
         let whole = self.whole.clone().unwrap_or_else(|| {
             Arc::new(Whole {
+                table: self.id,
                 bytes: self.bytes,
                 entries: self.entries,
                 tombstones: self.tombstones,
@@ -139,7 +159,7 @@ impl FileMeta {
             })
         });
         let share = |n: u64| {
-            let share = u128::from(n) * u128::from(left.min(of)) / u128::from(of.max(1));
+            let share = u128::from(n) * u128::from(inside.min(of)) / u128::from(of.max(1));
             u64::try_from(share).unwrap_or(n)
         };
         // Records of both kinds may be left as long as the table has both.
@@ -152,6 +172,7 @@ impl FileMeta {
         };
         FileMeta {
             smallest: first,
+            largest: last,
             bytes: share(whole.bytes).clamp(1, self.bytes),
             entries,
             tombstones,
@@ -222,4 +243,16 @@ pub struct ReadCounters {
     /// Point lookups that considered this file first, did not find the key and had to consider another one: wasted seeks, as
     /// LevelDB charges them.
     pub empty_reads: u64,
+}
+
+impl ReadCounters {
+    /// The share of `bytes` out of `of` bytes; the time stays.
+    #[must_use]
+    pub fn share(self, bytes: u64, of: u64) -> ReadCounters {
+        if bytes >= of {
+            return self;
+        }
+        let share = |n: u64| u64::try_from(u128::from(n) * u128::from(bytes) / u128::from(of)).unwrap_or(n);
+        ReadCounters { reads: share(self.reads), empty_reads: share(self.empty_reads), ..self }
+    }
 }

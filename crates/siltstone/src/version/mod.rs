@@ -22,7 +22,7 @@ pub use manifest::{Manifest, ManifestOptions};
 pub use meta::{FileMeta, KeyspaceId, Level, LevelId, ReadCounters, Run, RunOrder, SstId, Whole};
 pub use state::{KeyspaceState, MAX_KEYSPACE_NAME_BYTES, ManifestEdit, StoreState};
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -70,6 +70,30 @@ impl Version {
         self.levels.iter().map(Level::bytes).sum()
     }
 
+    /// Bytes of tables that no file has, about, by level. A table with slices on several levels counts where the newest of them is. Costs
+    /// a look at every file and nothing more where none is a slice.
+    pub fn dead_bytes(&self) -> Vec<u64> {
+        let mut tables: BTreeMap<SstId, (LevelId, u64, u64)> = BTreeMap::new();
+        for (level, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+            let (_, _, alive) = tables.entry(file.table()).or_insert((level, file.table_bytes(), 0));
+            *alive += file.bytes;
+        }
+        let mut dead = vec![0; self.levels.len()];
+        for (level, bytes, alive) in tables.into_values() {
+            dead[level.index()] += bytes.saturating_sub(alive);
+        }
+        dead
+    }
+
+    /// The tables of which files are slices, with the bytes of each that files have, about; nearly always none.
+    pub fn sliced(&self) -> BTreeMap<SstId, u64> {
+        let mut tables = BTreeMap::new();
+        for (_, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+            *tables.entry(file.table()).or_insert(0) += file.bytes;
+        }
+        tables
+    }
+
     /// How many sorted runs a point lookup may have to ask.
     pub fn run_count(&self) -> usize {
         self.levels.iter().map(|level| level.runs.len()).sum()
@@ -90,7 +114,7 @@ impl Version {
     /// - files of a run ascend and share no user key;
     /// - of each file: smallest key <= largest, smallest sequence number <= largest, it has entries and bytes, no more
     ///   tombstones than entries, and an oldest tombstone only if there is one;
-    /// - a slice lies inside its table and is smaller;
+    /// - a slice lies inside its table and is smaller; slices of one table say the same of it and share no key, and no file is all of it;
     /// - no file is in the tree twice.
     ///
     /// That a newer run holds the newer version of each key cannot be seen here: runs of equal age ranges may interleave
@@ -110,11 +134,37 @@ impl Version {
                 }
             }
         }
+        self.check_tables()?;
         match self.levels.last() {
             Some(level) if level.runs.is_empty() && level.buffer.is_empty() => {
                 Err(format!("L{} is empty and the last", self.levels.len() - 1))
             }
             _ => Ok(()),
+        }
+    }
+}
+
+impl Version {
+    fn check_tables(&self) -> std::result::Result<(), String> {
+        let mut slices: BTreeMap<SstId, Vec<&FileMeta>> = BTreeMap::new();
+        for (_, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+            slices.entry(file.table()).or_default().push(file);
+        }
+        if slices.is_empty() {
+            return Ok(());
+        }
+        for (table, files) in &mut slices {
+            files.sort_by(|a, b| a.smallest.cmp(&b.smallest));
+            for pair in files.windows(2) {
+                if pair[0].whole != pair[1].whole || pair[0].largest >= pair[1].smallest {
+                    let (a, b) = (pair[0].id.0, pair[1].id.0);
+                    return Err(format!("files {a} and {b} are slices of table {} and do not agree on it", table.0));
+                }
+            }
+        }
+        match self.files().find(|(_, _, file)| file.whole.is_none() && slices.contains_key(&file.id)) {
+            Some((_, _, file)) => Err(format!("file {} is all of a table that has slices", file.id.0)),
+            None => Ok(()),
         }
     }
 }

@@ -11,7 +11,7 @@ L0  4:a-m:10K
 L0  3:c-z:10K:120:7
 L1  order=9 1:a-k:20K 2:l-z:20K@seq=1..9,created=5
 L3  9:\\x00\\x2d-\\xff:7:5:2@ranges=1,oldest=3,raw=8
-L4  7:f-k:4K:9:3@raw=4000,of=a-k:10240:22:8:9000
+L4  7:f-k:4K:9:3@raw=4000,of=a-k:10240:22:8:9000 8:l-m:3K@of=a-z:9216:9:0:9216:5
 ";
     let version = text::parse(drawn).unwrap();
     assert_eq!(text::print(&version), drawn);
@@ -35,6 +35,9 @@ fn broken_trees_are_refused_with_the_law() {
         ("L0 1:c-d:9:2:1@of=b-d:90:9:0:90", "no slice"),
         ("L0 1:c-d:9:2:2@of=b-d:90:9:3:90", "no slice"),
         ("L0 1:c-d:9:2@of=b-d:90:9:0", "no table"),
+        ("L0 1:c-d:9@of=b-f:90:9:0:90\nL0 2:d-f:9@of=b-f:90:9:0:90:1", "do not agree"),
+        ("L0 1:c-d:9@of=b-f:90:9:0:90\nL0 2:e-f:9@of=b-f:91:9:0:90:1", "do not agree"),
+        ("L0 1:c-d:9\nL0 2:e-f:9@of=b-f:90:9:0:90:1", "all of a table"),
         ("L0 1:a-b:9@oldest=3", "tombstone that it does not have"),
         ("L0 order=1 1:a-b:1\nL0 order=2 2:a-b:1", "not older"),
         ("L 1:a-b:1", "no level"),
@@ -148,5 +151,36 @@ fn a_file_is_cut_again_and_again() {
             assert_eq!(file.is_all_tombstones(), tombstones == entries);
             assert!(file.bytes <= table.bytes && file.dead_bytes() == table.bytes - file.bytes);
         }
+    }
+}
+
+/// What tables take and what of it no file has, whatever is cut from which side; a manifest's bytes know the table by its number.
+#[test]
+fn a_table_counts_once_however_many_files_are_slices_of_it() {
+    let mut rng = Rng::new(12);
+    for _ in 0..500 {
+        let table = text::parse_file("1:aa-zz:1000:100@raw=900", RunOrder(1)).unwrap();
+        let mut version = Version::empty();
+        let (mut alive, mut first) = (0, 0);
+        for id in 2..8u64 {
+            let (from, to) = (first + rng.below(6), first + 6 + rng.below(6));
+            first = to + 1;
+            let letter = |n: u64| Bytes::from(format!("b{n:02}"));
+            let slice = FileMeta { id: SstId(id), ..table.slice(letter(from), letter(to), rng.below(13), 100) };
+            if rng.one_in(3) {
+                continue;
+            }
+            alive += slice.bytes;
+            let level = LevelId(rng.below(4).to_le_bytes()[0]);
+            let added = vec![(level, RunOrder(id), Arc::new(slice))];
+            version = version.apply(&VersionEdit { removed: vec![], added }).unwrap();
+        }
+        let slices = version.files().count();
+        assert_eq!(version.sliced().values().sum::<u64>(), alive);
+        assert!(version.files().all(|(_, _, file)| file.table() == SstId(1) && file.table_bytes() == 1000));
+        assert_eq!(version.dead_bytes().iter().sum::<u64>(), if slices == 0 { 0 } else { 1000 - alive });
+        let newest = version.files().next().map(|(level, _, _)| level.index());
+        assert!(newest.is_none_or(|level| alive == 1000 || version.dead_bytes()[level] > 0));
+        assert_eq!(text::parse(&text::print(&version)).unwrap(), version);
     }
 }

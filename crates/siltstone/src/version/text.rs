@@ -106,20 +106,24 @@ pub fn parse_file(word: &str, order: RunOrder) -> std::result::Result<FileMeta, 
             "oldest" => file.oldest_tombstone_ms = Some(number(value)?),
             "raw" => file.raw_bytes = number(value)?,
             "ranges" => file.range_tombstones = number(value)?,
-            "of" => file.whole = Some(Arc::new(parse_whole(value).ok_or_else(|| format!("{pair:?} is no table"))?)),
+            "of" => {
+                let whole = parse_whole(value, file.id).ok_or_else(|| format!("{pair:?} is no table"))?;
+                file.whole = Some(Arc::new(whole));
+            }
             _ => return Err(format!("{name:?} is not known of a file")),
         }
     }
     Ok(file)
 }
 
-fn parse_whole(text: &str) -> Option<Whole> {
+fn parse_whole(text: &str, own: SstId) -> Option<Whole> {
     let mut parts = text.split(':');
     let (smallest, largest) = parts.next()?.split_once('-')?;
     let mut number = || size(parts.next()?);
     let (bytes, entries, tombstones, raw_bytes) = (number()?, number()?, number()?, number()?);
     let (smallest, largest) = (unescape(smallest)?, unescape(largest)?);
-    parts.next().is_none().then_some(Whole { bytes, entries, tombstones, raw_bytes, smallest, largest })
+    let table = parts.next().map_or(Some(own), |id| size(id).map(SstId))?;
+    parts.next().is_none().then_some(Whole { table, bytes, entries, tombstones, raw_bytes, smallest, largest })
 }
 
 /// Draws a tree; [`parse`] reads it back.
@@ -158,8 +162,9 @@ pub fn print_file(file: &FileMeta, order: RunOrder) -> String {
         extra.push(format!("raw={}", file.raw_bytes));
     }
     extra.extend(file.whole.as_ref().map(|whole| {
-        let Whole { bytes, entries, tombstones, raw_bytes, smallest, largest } = &**whole;
-        format!("of={}-{}:{bytes}:{entries}:{tombstones}:{raw_bytes}", escape(smallest), escape(largest))
+        let Whole { table, bytes, entries, tombstones, raw_bytes, smallest, largest } = &**whole;
+        let of = if *table == file.id { String::new() } else { format!(":{}", table.0) };
+        format!("of={}-{}:{bytes}:{entries}:{tombstones}:{raw_bytes}{of}", escape(smallest), escape(largest))
     }));
     if !extra.is_empty() {
         text.push_str(&format!("@{}", extra.join(",")));

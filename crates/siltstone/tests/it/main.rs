@@ -12,4 +12,5 @@ mod keyspaces;
 mod policies;
 mod release;
 mod schedule;
+mod stitch;
 mod switch;

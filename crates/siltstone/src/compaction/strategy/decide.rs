@@ -29,6 +29,7 @@ use crate::version::{FileMeta, LevelId, Run};
 mod explain;
 mod guard;
 mod shown;
+mod stitched;
 
 /// A rule, or the layout, that fires on a level.
 struct Firing<'a> {
@@ -137,7 +138,8 @@ impl CompactionPolicy for Strategy {
                 Attempt::Nothing => {}
             }
         }
-        self.relieve(&shape, &runs?, &held)
+        let relief = runs.as_ref().and_then(|runs| self.relieve(&shape, runs, &held));
+        relief.or_else(|| self.rewrite_dead(&shape, &held))
     }
 
     fn explain(&self, view: &LsmView<'_>) -> Vec<Appraisal> {
@@ -307,6 +309,10 @@ impl Strategy {
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
             Priority::RoomBelow => crowded(a).cmp(&crowded(b)).then(level(a, b)).then(rule(a, b)),
         });
+        if shape.is_pairwise() {
+            // A full run goes down before another one joins it.
+            firings.sort_by_key(|firing| firing.rule.is_none());
+        }
         if runs.is_some() && self.priority != Priority::RuleOrder {
             // A level does not compare with a group: single files come when no group has anything.
             firings.sort_by_key(|firing| firing.target.is_none());
@@ -351,10 +357,19 @@ impl Strategy {
             Granularity::DropOldest {} => return self.drop_oldest(view, firing, rule, held),
             _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
             Granularity::Level {} => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
+                let level_or_run = match shape.is_pairwise() {
+                    true => granularity::oldest_staying_run(shape, level),
+                    false => granularity::all_runs(view, level),
+                };
+                Some(granularity::down(shape, level_or_run, shape.next_level(level), true))
             }
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
+            }
+            Granularity::SortedRuns { pick: RunPick::Due {} } => {
+                let due = granularity::oldest_runs(view, level, whole_runs::due_in_level(shape, level, &rule.trigger));
+                Some(granularity::down(shape, due, shape.next_level(level), false))
+                    .filter(|draft| !draft.inputs.is_empty())
             }
             Granularity::RunSlices { files } => {
                 let bytes = view.sizes.file_bytes.saturating_mul(u64::from(*files));
@@ -598,7 +613,7 @@ fn is_free(view: &LsmView<'_>, plan: &Plan, held: &Held) -> bool {
 
 /// How many runs a leveled level holds, and how many are too many for the layout.
 fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
-    let runs = to_f64(to_u64(shape.view.level(level).runs.len()));
+    let runs = to_f64(to_u64(shape.staying_runs(level).len()));
     Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
 }
 

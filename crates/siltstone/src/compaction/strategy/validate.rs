@@ -4,7 +4,7 @@ use super::super::filters::{FilterBits, MAX_BITS};
 use super::super::granularity::{Granularity, RunPick};
 use super::super::layout::Layout;
 use super::super::movement::Movement;
-use super::super::plan::Reuse;
+use super::super::plan::{Release, Reuse};
 use super::super::targets::LevelTargets;
 use super::super::trigger::Trigger;
 use super::super::view::MAX_LEVELS;
@@ -110,6 +110,21 @@ impl Strategy {
                  and reuse that is not never",
             );
         }
+        if let Reuse::Stitch(stitch) = self.reuse {
+            if stitch.min_bytes == Some(0) || stitch.max_dead_percent > 99 {
+                return refuse("reuse: stitch: min_bytes is above 0, max_dead_percent is from 0 to 99");
+            }
+            if self.release == Release::Progressive {
+                return refuse(
+                    "reuse: stitch takes release = \"at-end\": a table that is linked in part gives nothing back before its last part is gone",
+                );
+            }
+            if matches!(self.layout, Layout::Guarded(_)) {
+                return refuse(
+                    "reuse: stitch takes another layout than guarded: what is linked could hold guards that no merge has met",
+                );
+            }
+        }
         if self.layout == (Layout::Log {}) && (self.flush_placement > 0 || self.intra_l0.is_some()) {
             let what = if self.intra_l0.is_some() { "intra_l0" } else { "flush_placement" };
             return Err((None, format!("{what}: layout log leaves every flush where it is")));
@@ -202,9 +217,26 @@ impl Strategy {
             }
             _ => {}
         }
-        let two_phase =
-            matches!(self.layout, Layout::Leveling { two_phase: true } | Layout::OneLeveling { two_phase: true, .. });
+        let two_phase = matches!(
+            self.layout,
+            Layout::Leveling { two_phase: true, .. } | Layout::OneLeveling { two_phase: true, .. }
+        );
         let on_leveled = (0..MAX_LEVELS).any(|level| self.may_apply(rule, level) && !self.may_be_tiered(level));
+        if let Layout::Leveling { pairwise: true, two_phase } = self.layout {
+            if two_phase {
+                return Err(
+                    "pairwise levels go down as whole runs, two_phase levels file by file: one of the two".to_owned()
+                );
+            }
+            let by_run = matches!(rule.trigger, Trigger::LevelSaturation { files: None, .. });
+            if !by_run || rule.granularity != (Granularity::Level {}) {
+                return Err(format!(
+                    "pairwise merges whole runs that are full: its rules take trigger level-saturation without files and granularity \
+                     level, not {} and what goes with it",
+                    rule.trigger.name()
+                ));
+            }
+        }
         if two_phase && on_leveled && !picks_files && !rule.trigger.is_tree_wide() {
             return Err(format!(
                 "two_phase levels go down file by file: a rule of theirs takes granularity file or files, and trigger {} with \

@@ -50,6 +50,7 @@ pub(super) fn put(out: &mut Vec<u8>, decision: &Decision) {
     put_bytes(out, why.as_bytes());
     costs(ended).into_iter().for_each(|n| put_varint(out, n));
     record.candidates.iter().for_each(|candidate| put_varint(out, candidate.runs.into()));
+    put_varint(out, ended.bytes_linked);
 }
 
 fn costs(ended: &Ended) -> [u64; 10] {
@@ -127,7 +128,7 @@ pub(super) fn take(bytes: &[u8]) -> Option<Body> {
         _ => return None,
     };
     let mut n = || from.varint();
-    let ended = Ended {
+    let mut ended = Ended {
         ending,
         bytes_read: n()?,
         bytes_written: n()?,
@@ -139,11 +140,13 @@ pub(super) fn take(bytes: &[u8]) -> Option<Body> {
         took_ns: n()?,
         cpu_ns: n()?,
         io_ns: n()?,
+        bytes_linked: 0,
     };
     // Earlier versions end here.
     for candidate in &mut record.candidates {
         candidate.runs = n().and_then(|runs| u32::try_from(runs).ok()).unwrap_or(0);
     }
+    ended.bytes_linked = n().unwrap_or(0);
     // What follows is of later versions.
     Some(Body::Decision(Box::new(Decision {
         job,

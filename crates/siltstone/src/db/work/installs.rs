@@ -15,6 +15,7 @@ use crate::compaction::plan::{Action, Plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx};
+use crate::iter::file::LiveFile;
 use crate::jobs::merge::Part;
 use crate::jobs::{self, Outcome};
 use crate::num::to_u64;
@@ -68,7 +69,10 @@ impl Core {
             active.installed += bytes;
             active.installed_entries += entries;
             active.installed_files += to_u64(part.files.len());
-            active.dead = part.rest.iter().flat_map(|input| &input.files).map(|file| file.dead_bytes()).sum();
+            let planned: BTreeMap<SstId, u64> = running.plan.files().map(|file| (file.id, file.bytes)).collect();
+            let cut_off =
+                |file: &Arc<FileMeta>| planned.get(&file.id).map_or(0, |bytes| bytes.saturating_sub(file.bytes));
+            active.dead = part.rest.iter().flat_map(|input| &input.files).map(cut_off).sum();
             let mut metrics = active.keyspace.metrics.lock();
             metrics.temporary_bytes = metrics.temporary_bytes + active.temporary() - before;
         }
@@ -83,16 +87,20 @@ impl Core {
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
         self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let linked = outcome.linked;
         let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
+        let entries = entries.saturating_sub(linked.entries);
         self.counters.compactions.add(1);
+        self.counters.compaction_bytes_linked.add(linked.bytes);
         self.counters.compaction_bytes_read.add(outcome.bytes_read);
         self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
         self.counters.compaction_entries_written.add(entries);
         let ended = Ended {
             bytes_read: outcome.bytes_read,
             bytes_written: outcome.bytes_written,
+            bytes_linked: linked.bytes,
             files_out: active.installed_files + to_u64(outcome.files.len()),
-            entries_read: plan.files().map(|file| file.entries).sum(),
+            entries_read: plan.files().map(|file| file.entries).sum::<u64>().saturating_sub(linked.entries),
             entries_written: active.installed_entries + entries,
             dropped_versions: outcome.counts.dropped_versions,
             dropped_tombstones: outcome.counts.dropped_tombstones,
@@ -124,7 +132,8 @@ impl Core {
     }
 
     pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
-        let (bytes_read, bytes_written) = active.job.bytes_so_far();
+        let (passed, bytes_written) = active.job.bytes_so_far();
+        let bytes_read = passed.saturating_sub(active.job.linked().bytes);
         if active.installed > 0 {
             // What it wrote stays, and is counted; so is what that took.
             self.counters.compaction_bytes_read.add(bytes_read);
@@ -225,17 +234,21 @@ impl Core {
             return Err(Error::new(ErrorKind::Cancelled, "the keyspace was dropped"));
         }
         let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
-        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.id).collect();
+        let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.table()).collect();
         let held = allowed()?;
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
-        keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
+        let version = Arc::clone(&manifest.state().keyspaces[&keyspace.id].version);
+        keyspace.set_tree(self.next_tree(keyspace, &version));
         drop(held);
         drop(manifest);
         self.sample_runs(keyspace);
-        for handle in before.handles().filter(|handle| removed.contains(&handle.id())) {
-            if !kept.contains(&handle.id()) {
-                handle.mark_obsolete();
+        // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
+        let shared = version.sliced();
+        for LiveFile { table, .. } in before.files().filter(|file| removed.contains(&file.meta.id)) {
+            let is_shared = shared.contains_key(&table.id()) && !planted::active(Bug::SharedTableDeleted);
+            if !kept.contains(&table.id()) && !is_shared {
+                table.mark_obsolete();
             }
         }
         Ok(())

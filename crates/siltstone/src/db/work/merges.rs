@@ -166,6 +166,7 @@ impl Core {
         let class = IoClass::Compaction(active.running.plan.output.level.0);
         let ctx = IoCtx { class, job: JobId(active.running.decision.job) };
         let cx = self.job_cx(&new_id, self.options.direct.compactions, ctx, &active.meter);
+        let linked_before = active.job.linked().bytes;
         let step = active.job.step(&cx, step_bytes(&active.keyspace));
         let stepped_ns = self.clock.mono_ns().saturating_sub(began);
         active.stepped_ns += stepped_ns;
@@ -194,7 +195,9 @@ impl Core {
         }
         let before = active.running.done_bytes();
         active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
-        let bytes = active.running.done_bytes().saturating_sub(before);
+        // What was linked has not been read.
+        let linked = active.job.linked().bytes - linked_before;
+        let bytes = active.running.done_bytes().saturating_sub(before).saturating_sub(linked);
         self.counters.compaction_bytes_stepped.add(bytes);
         Ok(Stepped::More(bytes))
     }

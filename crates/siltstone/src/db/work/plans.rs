@@ -136,8 +136,10 @@ impl Core {
         let version = &tree.version;
         let now_ms = self.now_ms();
         let counters = policy.counts_reads().then(|| tree.reads());
+        let forgets = planted::active(Bug::PickedTwice)
+            || planted::active(Bug::SwitchForgetsRunning) && keyspace.steering.load().has_departed();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
-            .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
+            .with_running(if forgets { &[] } else { &running })
             .with_busy(made)
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())

@@ -56,13 +56,22 @@ fn random_edits(state: &StoreState, rng: &mut Rng) -> Vec<ManifestEdit> {
                 let (level, order, file) = files[to_usize(rng.below(to_u64(files.len())))];
                 edit.removed.push((level, order, file.id));
                 if rng.one_in(2) {
-                    // Moved, or cut as well.
-                    let cut = Bytes::from_static(b"az");
-                    let moved = match file.smallest < cut {
+                    // Moved, or cut as well; what is cut off may be linked.
+                    let (before, cut) = (Bytes::from_static(b"ax"), Bytes::from_static(b"az"));
+                    let place = (LevelId(level.0 + 1), RunOrder(keyspace.next_run_order));
+                    let moved = match file.smallest < before && cut < file.largest {
                         true if rng.one_in(2) => Arc::new(file.without_before(cut, rng.below(9), 9)),
                         _ => Arc::clone(file),
                     };
-                    edit.added.push((LevelId(level.0 + 1), RunOrder(keyspace.next_run_order), moved));
+                    if moved.smallest != file.smallest && rng.one_in(2) {
+                        let front = file.slice(file.smallest.clone(), before, rng.below(9), 9);
+                        edit.added.push((
+                            place.0,
+                            place.1,
+                            Arc::new(crate::version::FileMeta { id: state.next_sst, ..front }),
+                        ));
+                    }
+                    edit.added.push((place.0, place.1, moved));
                 }
             } else {
                 let order = RunOrder(keyspace.next_run_order);

@@ -75,6 +75,17 @@ impl Strategy {
                 },
             });
         }
+        if let Some(plan) = self.rewrite_dead(shape, &held) {
+            let next = appraisals.iter().any(|appraisal| matches!(appraisal.verdict, Verdict::Next));
+            appraisals.push(Appraisal {
+                reason: Reason::Layout,
+                trigger: plan.record.trigger,
+                level: Some(plan.output.level.0),
+                value: Some(plan.record.value),
+                threshold: Some(plan.record.threshold),
+                verdict: if next { Verdict::Later } else { Verdict::Next },
+            });
+        }
         appraisals
     }
 
