@@ -14,6 +14,8 @@ use crate::schedule::{Scheduler, WriteControl};
 
 pub(crate) mod age;
 
+pub use age::parse_time;
+
 /// Options of a store.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
