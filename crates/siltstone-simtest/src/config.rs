@@ -183,7 +183,8 @@ pub fn strategies() -> Vec<String> {
 pub fn released_progressively(name: &str) -> String {
     let presets = siltstone::compaction::strategy::strategies();
     match presets.iter().find(|preset| preset.name == name) {
-        Some(preset) if !preset.text.contains("\nrelease") => {
+        // What is linked gives nothing back: the two do not go together.
+        Some(preset) if !preset.text.contains("\nrelease") && !preset.text.contains("\"stitch\"") => {
             preset.text.replacen("[[rule]]", "release = \"progressive\"\n\n[[rule]]", 1)
         }
         _ => name.to_owned(),

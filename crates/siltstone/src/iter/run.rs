@@ -1,9 +1,11 @@
 //! The files of one sorted run as one source: they do not overlap, so they are read one after the other, and at most one is
 //! open at a time.
 
+use bytes::Bytes;
+
 use super::Cursor;
 use crate::error::{Error, Result};
-use crate::key::{Entry, Trailer};
+use crate::key::{Entry, SeqNo, Trailer};
 
 /// The files of a run, in key order, and how to open them.
 pub trait FileCursors {
@@ -64,6 +66,20 @@ impl<F: FileCursors> RunCursor<F> {
     /// The file that the position is in, and the position there; none behind the last entry.
     pub fn at(&self) -> Option<(usize, &F::Cursor)> {
         self.open.as_ref().map(|(index, cursor)| (*index, cursor))
+    }
+
+    /// Moves to the first entry at or after `limit`, which is after the position and not behind the end of the file that this is in. Returns the
+    /// last key before it.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from a file.
+    pub fn skip_to(&mut self, limit: &[u8]) -> Result<Bytes> {
+        let index = self.open.as_ref().map_or(self.files.len(), |(index, _)| *index);
+        self.place(index, Place::Before(limit, Trailer::seek(SeqNo::MAX)))?;
+        let entry = self.entry().expect("the position was before the limit, and its entry is there still");
+        let last = Bytes::copy_from_slice(entry.key);
+        self.next()?;
+        Ok(last)
     }
 
     /// Moves behind every version of `key`, which is in the file that the position is in. If it is that file's last, nothing more of it is read.

@@ -121,20 +121,20 @@ impl MergeJob {
         let merge = self.merge.as_mut().expect("made by the first step");
         let mut bytes = 0;
         let mut cut_at: Option<Bytes> = None;
-        while let Some(entry) = merge.peek() {
+        loop {
             if let Some(stitcher) = &mut self.stitcher
                 && stitcher.is_due(merge.position())
-                && let Some(link) = stitcher.look(merge, &mut self.survivor, &self.cut, &self.borders)
+                && let Some(link) = stitcher.link(merge, &mut self.survivor, &self.cut, &self.borders)?
             {
                 let link = self.outputs.link(cx, link)?;
                 self.borders.crossed(&link.smallest);
                 self.cut.ended();
                 self.survivor.passed(link.entries);
                 stitcher.made(&link);
-                merge.skip(|source| source.skip_past(&link.largest))?;
                 self.consumed += bytes + link.raw_bytes;
                 return Ok(MergeStep::More);
             }
+            let Some(entry) = merge.peek() else { break };
             let fate = self.survivor.judge(entry.key, entry.trailer);
             if fate.keep {
                 let full = self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes());

@@ -20,6 +20,7 @@
 //! sources alternate one look at the index, some blocks ahead, says no.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -27,6 +28,7 @@ use super::borders::Borders;
 use super::cut::OutputCut;
 use super::survive::Survivor;
 use crate::compaction::plan::{Plan, Stitch};
+use crate::error::Result;
 use crate::iter::file::RunScans;
 use crate::iter::{MergeForward, RunCursor};
 use crate::num::to_usize;
@@ -76,6 +78,18 @@ pub(crate) struct Link {
     pub(crate) stays: bool,
 }
 
+/// Where a link begins and ends.
+struct Found {
+    source: usize,
+    file: Arc<FileMeta>,
+    first: Bytes,
+    /// The key before which it ends; none for the end of the file.
+    limit: Option<Bytes>,
+    /// Of every `of` bytes of the table's records, those from the position to the end of the file.
+    ahead: u64,
+    of: u64,
+}
+
 impl Stitcher {
     /// For a merge of `plan` in `version`; none if it rewrites everything.
     pub(crate) fn new(plan: &Plan, version: &Version) -> Option<Stitcher> {
@@ -97,20 +111,51 @@ impl Stitcher {
         })
     }
 
-    /// Whether it makes sense to [`look`](Self::look) while this source is at an entry of this file of its. A compare of integers.
+    /// Whether it makes sense to try to [`link`](Self::link) while this source is in this file of its. A compare of integers.
     #[inline]
     pub(crate) fn is_due(&self, at: Option<(usize, usize)>) -> bool {
         self.settled != at
     }
 
-    /// What can be linked from the position of `merge` on. The entry there was not judged yet.
-    pub(crate) fn look(
+    /// What can be linked from the position of `merge` on, where the entry was not judged yet; the merge goes on behind it then.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` from the input.
+    pub(crate) fn link(
+        &mut self,
+        merge: &mut MergeForward<RunCursor<RunScans>>,
+        survivor: &mut Survivor,
+        cut: &OutputCut,
+        borders: &Borders,
+    ) -> Result<Option<Link>> {
+        let Some(found) = self.look(merge, survivor, cut, borders) else { return Ok(None) };
+        let Found { source, file, first, limit, ahead, of } = found;
+        let mut last = file.largest.clone();
+        merge.skip(|run| match &limit {
+            Some(limit) => {
+                last = run.skip_to(limit)?;
+                Ok(())
+            }
+            None => run.skip_past(&file.largest),
+        })?;
+        // Where it stands now tells how much it has passed.
+        let left = match limit {
+            Some(_) => merge.sources()[source].at().map_or(0, |(_, cursor)| cursor.inner().up_to(&file.largest).0),
+            None => 0,
+        };
+        let slice = file.slice(first, last, ahead.saturating_sub(left), of);
+        let is_all = (&slice.smallest, &slice.largest) == (&file.smallest, &file.largest);
+        Ok(Some(Link { file: slice, is_all, stays: self.stays[source] }))
+    }
+
+    /// Whether something can be linked, and up to where.
+    fn look(
         &mut self,
         merge: &MergeForward<RunCursor<RunScans>>,
         survivor: &mut Survivor,
         cut: &OutputCut,
         borders: &Borders,
-    ) -> Option<Link> {
+    ) -> Option<Found> {
         let (source, index) = merge.position()?;
         let key = merge.peek()?.key;
         // Other versions of this key were merged: from the next key on.
@@ -128,19 +173,27 @@ impl Stitcher {
             return None;
         }
         let limit = [merge.runner_up().map(|entry| entry.key), borders.next_after(key)].into_iter().flatten().min();
-        let last = match limit {
-            Some(limit) if *limit <= file.largest[..] => scan.blocks_before(looked.blocks, limit)?,
-            _ => &file.largest[..],
+        let limit = limit.filter(|limit| *limit <= &file.largest[..]);
+        let certain = match limit {
+            Some(limit) => scan.blocks_before(looked.blocks, limit)?,
+            None => &file.largest[..],
         };
-        let (inside, of) = scan.up_to(last);
-        let slice = file.slice(Bytes::copy_from_slice(key), Bytes::copy_from_slice(last), inside, of);
-        let is_all = slice == **file;
-        let has_tombstones = file.table_tombstones() > 0;
-        let links = slice.bytes >= self.min_bytes
-            && self.may_live(file, scan)
-            && (!has_tombstones || survivor.keeps_tombstones(key, last, file.min_seq))
+        // Keys before the limit are all that is linked, but which is the last of them is not known yet.
+        let last = limit.unwrap_or(&file.largest);
+        let (inside, of) = scan.up_to(certain);
+        let (ahead, _) = scan.up_to(&file.largest);
+        let links = share(file.table_bytes(), inside, of) >= self.min_bytes
+            && self.may_live(file, share(file.table_bytes(), ahead, of))
+            && (file.table_tombstones() == 0 || survivor.keeps_tombstones(key, last, file.min_seq))
             && cut.may_hold(key, last);
-        links.then(|| Link { file: slice, is_all, stays: self.stays[source] })
+        links.then(|| Found {
+            source,
+            file: Arc::clone(file),
+            first: Bytes::copy_from_slice(key),
+            limit: limit.map(Bytes::copy_from_slice),
+            ahead,
+            of,
+        })
     }
 
     /// Notes that a link was made.
@@ -162,11 +215,8 @@ impl Stitcher {
         self.linked
     }
 
-    /// Whether enough of the table of `file`, in which `scan` stands, may be alive in the end.
-    fn may_live(&self, file: &FileMeta, scan: &TableScan) -> bool {
-        let (ahead, of) = scan.up_to(&file.largest);
-        let ahead = u128::from(file.table_bytes()) * u128::from(ahead) / u128::from(of.max(1));
-        let ahead = u64::try_from(ahead).unwrap_or(u64::MAX);
+    /// Whether enough of the table of `file` may be alive in the end, if `ahead` bytes of it are not behind the merge.
+    fn may_live(&self, file: &FileMeta, ahead: u64) -> bool {
         let alive = self.alive.get(&file.table()).copied().unwrap_or(0).saturating_add(ahead);
         Stitch::may_live(file.table_bytes(), alive, self.max_dead_percent)
     }
@@ -180,10 +230,15 @@ impl Stitcher {
         let looked = Looked {
             file,
             is_plain: properties.is_one_version_a_key(),
-            // Blocks differ in size, and those of a file are more than its data.
+            // Blocks differ in size.
             blocks: to_usize(self.min_bytes / block_bytes / 2).max(1),
         };
         self.files[source] = Some(looked);
         looked
     }
+}
+
+/// Of `n`, `part` in every `of`.
+fn share(n: u64, part: u64, of: u64) -> u64 {
+    u64::try_from(u128::from(n) * u128::from(part) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }

@@ -130,7 +130,11 @@ fn cost(ended: &Ended, line: &mut dyn FnMut(&str, &str)) {
         Ending::Done => format!("in {}", files(ended.files_out)),
         _ => "to no avail".to_owned(),
     };
-    let moved = format!("read {}, wrote {} {kept}", bytes(ended.bytes_read), bytes(ended.bytes_written));
+    let linked = match ended.bytes_linked {
+        0 => String::new(),
+        n => format!(", linked {}", bytes(n)),
+    };
+    let moved = format!("read {}, wrote {}{linked} {kept}", bytes(ended.bytes_read), bytes(ended.bytes_written));
     line("actual", &format!("{moved}, {took}: computing {cpu}, file calls {io}, waiting {}", duration_ns(waited)));
     if ended.entries_read > 0 {
         let dropped =
