@@ -80,7 +80,7 @@ fn the_union_of_runs_is_what_draws_make_it() {
             let ManualStep::Run(plan) = plan_manual(&policy, &view, &ManualRequest::default()).unwrap() else {
                 panic!("several runs are not done");
             };
-            let outputs = Estimate::new(&version, None, 1, (shared == 1).then_some(1.0)).outputs(&plan, &version);
+            let (outputs, _) = Estimate::new(&version, None, 1, (shared == 1).then_some(1.0)).outputs(&plan, &version);
             let bytes: u64 = outputs.iter().map(|file| file.bytes).sum();
             let (found, wanted) = (to_f64(bytes), to_f64(100 * distinct));
             let wrong = (found / wanted - 1.0).abs();

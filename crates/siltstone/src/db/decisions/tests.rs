@@ -54,6 +54,7 @@ fn decision(rng: &mut Rng, job: u64) -> Decision {
             ending,
             bytes_read: rng.next_u64(),
             bytes_written: 1,
+            bytes_linked: rng.below(1000),
             files_out: 2,
             entries_read: 3,
             entries_written: 4,
