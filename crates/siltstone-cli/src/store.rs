@@ -3,9 +3,10 @@
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use clap::Args;
 use siltstone::{Db, ErrorKind, Keyspace, Options};
+use siltstone_lab::setting;
 use siltstone_lab::strategy::choose;
 
 use crate::output::from_hex;
@@ -42,22 +43,12 @@ impl OptionArgs {
 }
 
 /// Puts `a.b=value` into the table.
-fn set(table: &mut toml::Table, setting: &str) -> anyhow::Result<()> {
-    let Some((name, value)) = setting.split_once('=') else {
-        bail!("--set {setting}: expected NAME=VALUE, for example --set cache_bytes=64MiB");
+fn set(table: &mut toml::Table, given: &str) -> anyhow::Result<()> {
+    let Some((name, value)) = given.split_once('=') else {
+        bail!("--set {given}: expected NAME=VALUE, for example --set cache_bytes=64MiB");
     };
-    let (folders, name) = match name.trim().rsplit_once('.') {
-        Some((folders, name)) => (folders.split('.').collect(), name),
-        None => (Vec::new(), name.trim()),
-    };
-    let mut table = table;
-    for folder in folders {
-        let entry = table.entry(folder).or_insert_with(|| toml::Table::new().into());
-        let toml::Value::Table(inner) = entry else { bail!("--set {setting}: {folder:?} holds one value, no names") };
-        table = inner;
-    }
-    table.insert(name.to_owned(), value_of(name, value.trim()));
-    Ok(())
+    let name = name.trim();
+    setting::set(table, name, value_of(name, value.trim())).map_err(|problem| anyhow!("--set {given}: {problem}"))
 }
 
 /// A size with a unit for a `_bytes` option, else TOML, else a text without quotes.
@@ -222,22 +213,15 @@ impl RangeArgs {
 
 /// `bounds` without the keys that do not start with `prefix`.
 pub(crate) fn within_prefix((from, to): Bounds, prefix: &[u8]) -> Bounds {
+    let (first, after) = siltstone::prefix_bounds(prefix);
     let from = match from {
         Bound::Included(key) if key[..] > *prefix => Bound::Included(key),
-        _ => Bound::Included(prefix.to_vec()),
+        _ => first,
     };
-    // The first key after all keys with the prefix: without trailing 0xff, the last byte one up.
-    let mut after = prefix.to_vec();
-    while after.pop_if(|byte| *byte == 0xff).is_some() {}
-    let to = match (after.last_mut(), to) {
-        (None, to) => to,
-        (Some(last), to) => {
-            *last += 1;
-            match to {
-                Bound::Excluded(key) if key < after => Bound::Excluded(key),
-                _ => Bound::Excluded(after),
-            }
-        }
+    let to = match (to, after) {
+        (Bound::Excluded(key), Bound::Excluded(after)) => Bound::Excluded(key.min(after)),
+        (to, Bound::Unbounded) => to,
+        (_, after) => after,
     };
     (from, to)
 }

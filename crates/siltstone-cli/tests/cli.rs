@@ -499,6 +499,24 @@ fn strategies_are_shown_planned_and_set() {
     assert!(text(&room.ok(&["inspect", "s"])).contains("tiering"));
     room.ok(&["verify", "s"]);
 
+    // One that drops the oldest data must be allowed to.
+    let refused = room.fails(&["strategy", "set", "s", "rocksdb-fifo"]);
+    assert!(refused.contains("may_lose_oldest = true"), "{refused}");
+    let fifo = text(&room.ok(&["strategies", "rocksdb-fifo"])).replace("memtables = 16.0", "memtables = 3.0");
+    room.write("fifo.toml", &fifo);
+    let set = room.run(&["strategy", "set", "s", "./fifo.toml", "--may-lose-oldest", "--wait"]);
+    assert!(set.status.success() && text(&set.stderr).contains("are dropped with their data"), "{set:?}");
+    assert!(room.ok(&["export", "s"]).len() < records.len());
+    assert!(text(&room.ok(&["stats", "debt", "s"])).contains("do not wait for their number"));
+    let both = ["compare", "in.tsv", "--strategies", "tiering,./fifo.toml,leveling", "--json", "-q"];
+    let allow = ["--set", "keyspace.may_lose_oldest=true"];
+    let rows = json(&room.ok(&[&both[..], &allow[..]].concat()));
+    assert_eq!(
+        (&rows[1]["compaction_bytes_written"], &rows[2]["fingerprint"]),
+        (&Value::from(0), &rows[0]["fingerprint"])
+    );
+    assert!(room.fails(&both).contains("may_lose_oldest"));
+
     // A file stands wherever a name may.
     let rows = json(&room.ok(&["compare", "in.tsv", "--strategies", "tiering,./mine.toml", "--json", "-q"]));
     assert_eq!(rows[1]["strategy"], "mine");

@@ -6,6 +6,7 @@
 //! metrics   latency histograms, processor time
 //! compare   the same input into one store per strategy, then reads, updates and deletes
 //! experiment  published studies: runs in virtual time, and whether their claims hold here
+//! setting   options by their names with dots
 //! strategy  what a user calls a strategy: a preset's name or a file
 //! report    rows -> a table, JSON, and one HTML page that works offline
 //! ```
@@ -19,5 +20,6 @@ pub mod load;
 pub mod metrics;
 pub mod num;
 pub mod report;
+pub mod setting;
 pub mod strategy;
 pub mod workload;

@@ -5,6 +5,7 @@
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use siltstone::compaction::CompactionPolicy;
 use siltstone::compaction::strategy::{Strategy, strategies};
 
 /// A strategy that was named and read.
@@ -14,6 +15,13 @@ pub struct Chosen {
     pub name: String,
     /// What the option `strategy` of a keyspace becomes: the name of a preset, or the text of the file.
     pub option: String,
+}
+
+impl Chosen {
+    /// Whether it drops the oldest data, so that a keyspace needs the option `may_lose_oldest` for it.
+    pub fn loses_oldest(&self) -> bool {
+        Strategy::resolve(&self.option).is_ok_and(|strategy| strategy.loses_oldest())
+    }
 }
 
 /// What `argument` means: a preset's name, the path of a strategy file (`./mine.toml`), or a strategy file's text.

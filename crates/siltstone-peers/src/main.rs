@@ -10,6 +10,7 @@ mod latency;
 mod process;
 mod report;
 mod run;
+mod steady;
 mod store;
 mod workload;
 
@@ -20,6 +21,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Args, Parser, Subcommand};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use engines::Engine;
 use run::{Job, Row};
@@ -48,9 +51,14 @@ enum Inner {
         #[command(flatten)]
         load: Load,
     },
+    /// Overwrite at nearly the most that each engine can do, for long, and see whether writes flow or stall
+    Steady(Steady),
     /// One engine and repetition; what the comparison starts
     #[command(hide = true)]
     Child { engine: Engine, dir: PathBuf, job: String },
+    /// One engine under a steady load
+    #[command(hide = true)]
+    SteadyChild { engine: Engine, dir: PathBuf, job: String },
 }
 
 /// What `profile` does.
@@ -82,6 +90,33 @@ struct Compare {
     #[arg(long, default_value_t = 3)]
     reps: u64,
     /// Write settings, raw rows and medians to this file
+    #[arg(long)]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    load: Load,
+}
+
+#[derive(Args)]
+struct Steady {
+    /// The engines, one after the other
+    #[arg(long, value_delimiter = ',', default_values = ["siltstone", "rocksdb"])]
+    engines: Vec<Engine>,
+    /// The load as a share of what the engine does in a closed loop, above 0 and below 1
+    #[arg(long, default_value_t = 0.95)]
+    utilization: f64,
+    /// Writes a second instead, the same for all engines; nothing is tested then
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..), conflicts_with = "utilization")]
+    rate: Option<u64>,
+    /// Seconds of the closed loop that count
+    #[arg(long, default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    testing: u64,
+    /// Seconds of the open loop that count
+    #[arg(long, default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1..))]
+    running: u64,
+    /// Seconds before either that do not
+    #[arg(long, default_value_t = 20)]
+    warm_up: u64,
+    /// Write settings and outcomes to this file
     #[arg(long)]
     json: Option<PathBuf>,
     #[command(flatten)]
@@ -153,6 +188,11 @@ fn main() -> Result<()> {
             println!("{}", serde_json::to_string(&rows)?);
             Ok(())
         }
+        Some(Inner::SteadyChild { engine, dir, job }) => {
+            println!("{}", serde_json::to_string(&engine.steady(&serde_json::from_str(&job)?, &dir)?)?);
+            Ok(())
+        }
+        Some(Inner::Steady(args)) => steadily(&args),
         Some(Inner::Profile { what, engine, load }) => profile(what, engine, &load),
     }
 }
@@ -169,12 +209,12 @@ fn compare(args: &Compare) -> Result<()> {
     let mut job = args.load.job(workloads);
     ensure!(job.num > 0, "at least one key");
 
-    let mut repetitions = Vec::new();
+    let mut repetitions: Vec<(u64, Vec<Row>)> = Vec::new();
     for repetition in 0..args.reps {
         job.seed = args.load.seed + repetition;
         for &engine in &args.engines {
             eprintln!("-- repetition {} of {}, {}", repetition + 1, args.reps, engine.name());
-            repetitions.push((repetition, in_child(engine, &job, &args.load.dir)?));
+            repetitions.push((repetition, in_child("child", engine, &job, &args.load.dir)?));
         }
     }
     let rows: Vec<Row> = repetitions.iter().flat_map(|(_, rows)| rows.clone()).collect();
@@ -194,14 +234,49 @@ fn compare(args: &Compare) -> Result<()> {
     Ok(())
 }
 
+/// A steady load on each engine.
+fn steadily(args: &Steady) -> Result<()> {
+    ensure!(
+        args.utilization > 0.0 && args.utilization < 1.0,
+        "--utilization is {}; it is a share of the maximum, above 0 and below 1",
+        args.utilization
+    );
+    let load = args.load.job(Vec::new());
+    ensure!(load.num > 0, "at least one key");
+    let job = steady::Job {
+        budget: load.budget,
+        num: load.num,
+        testing_s: args.testing,
+        running_s: args.running,
+        warm_up_s: args.warm_up,
+        permille: permille(args.utilization),
+        rate: args.rate,
+        seed: load.seed,
+    };
+    let mut outcomes: Vec<steady::Outcome> = Vec::new();
+    for &engine in &args.engines {
+        eprintln!("-- {}", engine.name());
+        outcomes.push(in_child("steady-child", engine, &job, &args.load.dir)?);
+    }
+    println!("{}", steady::table(&outcomes));
+    if let Some(path) = &args.json {
+        let document = serde_json::json!({
+            "machine": machine(), "versions": versions(), "job": job, "outcomes": outcomes,
+        });
+        let text = serde_json::to_string_pretty(&document)?;
+        fs::write(path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    Ok(())
+}
+
 /// Runs `job` in a process of its own, from an empty folder and with nothing left to write back, and removes the folder.
-fn in_child(engine: Engine, job: &Job, dir: &Path) -> Result<Vec<Row>> {
+fn in_child<T: DeserializeOwned>(command: &str, engine: Engine, job: &impl Serialize, dir: &Path) -> Result<T> {
     let dir = dir.join(engine.name());
     remove(&dir)?;
     fs::create_dir_all(&dir).with_context(|| format!("creating {}", dir.display()))?;
     Command::new("sync").status().context("running sync")?;
     let child = Command::new(std::env::current_exe()?)
-        .args(["child", engine.name()])
+        .args([command, engine.name()])
         .arg(&dir)
         .arg(serde_json::to_string(job)?)
         .stderr(Stdio::inherit())
@@ -280,4 +355,20 @@ fn machine() -> BTreeMap<&'static str, String> {
 #[expect(clippy::as_conversions, reason = "no standard conversion exists; counts here are far below 2^53")]
 fn float(count: u64) -> f64 {
     count as f64
+}
+
+/// A count that fits.
+fn count(n: usize) -> u64 {
+    u64::try_from(n).unwrap_or(u64::MAX)
+}
+
+/// A share in thousandths.
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "no standard conversion exists; the share lies between 0 and 1"
+)]
+fn permille(share: f64) -> u64 {
+    (share * 1000.0).round() as u64
 }

@@ -68,6 +68,11 @@ pub(crate) trait Store: Sized + Sync {
     /// was: an engine that cannot be asked is watched until it has been quiet for a while.
     fn settle(&self) -> Result<Instant>;
 
+    /// Bytes that compactions have to move until nothing is due, if the engine says so.
+    fn debt_bytes(&self) -> Option<u64> {
+        None
+    }
+
     /// What the engine has counted since it was opened, if it has something to say; for the JSON and for `profile`.
     fn statistics(&self) -> serde_json::Value {
         serde_json::Value::Null

@@ -28,6 +28,8 @@ pub struct Config {
     /// Every write is made with `Durability::None`; otherwise none is. (Mixed, a logged write survives an unlogged earlier
     /// one, so that no prefix rule holds.)
     pub unlogged: bool,
+    /// Keyspaces may lose their oldest data, and some have a strategy that does so.
+    pub may_lose: bool,
     /// The longest value.
     pub value_limit: u32,
     /// Lane steps after an operation: up to this many.
@@ -39,7 +41,8 @@ impl Config {
     pub fn from_seed(seed: u64) -> Config {
         let mut rng = Rng::new(seed).split("configuration");
         let keys = keys(&mut rng);
-        let keyspace = keyspace_options(&mut rng);
+        let may_lose = rng.one_in(6);
+        let keyspace = keyspace_options(&mut rng, may_lose);
         let memtable = keyspace.memtable_bytes;
         let segment_bytes = 8192 << rng.below(3);
         let options = Options {
@@ -60,6 +63,7 @@ impl Config {
             options,
             keys,
             unlogged: rng.one_in(12),
+            may_lose,
             value_limit: [300, 2000, 20_000][index(&mut rng, 3)],
             steps_between: [0, 1, 4, 16][index(&mut rng, 4)],
         }
@@ -72,9 +76,13 @@ impl Config {
     }
 }
 
-/// Tiny options of a keyspace.
-pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
-    let strategies = strategies();
+/// Tiny options of a keyspace; where it `may_lose` its oldest data, most do.
+pub fn keyspace_options(rng: &mut Rng, may_lose: bool) -> KeyspaceOptions {
+    let may_lose_oldest = may_lose && !rng.one_in(4);
+    let strategies = match may_lose_oldest && rng.one_in(2) {
+        true => losing_strategies(),
+        false => strategies(),
+    };
     // zstd makes a context for each tiny table, which takes most of a world's time: one world in eight is enough of it.
     let compression = match rng.below(16) {
         0..9 => vec![Compression::None],
@@ -96,6 +104,7 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
         filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
         compression,
         delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
+        may_lose_oldest,
         ..KeyspaceOptions::default()
     };
     write_limits(rng, options)
@@ -104,7 +113,9 @@ pub fn keyspace_options(rng: &mut Rng) -> KeyspaceOptions {
 /// The same options with a constraint and a write control of their own.
 fn write_limits(rng: &mut Rng, mut options: KeyspaceOptions) -> KeyspaceOptions {
     let local = |per_level| Constraint::Local(Local { per_level });
-    match rng.below(10) {
+    // Under a strategy that merges nothing there is no number of runs at which writers stop.
+    let stops = least(&options, Constraint::default()) < u32::MAX;
+    match if stops { rng.below(10) } else { 10 } {
         0 => options.max_runs = least(&options, Constraint::default()) + crate::ops::number(rng.below(7)),
         1 => options.constraint = local(0),
         2 => options.constraint = local(least(&options, local(0)) + crate::ops::number(rng.below(4))),
@@ -143,13 +154,33 @@ pub fn scheduler(seed: u64) -> Scheduler {
     Scheduler::from_text(text).expect("one of ours")
 }
 
-/// All strategies that the engine knows, by name; one that would show nothing of itself in so small a world as its text, scaled down.
+/// The strategies that drop the oldest data, with limits that a world reaches, alone and beside merges.
+pub fn losing_strategies() -> Vec<String> {
+    let presets = siltstone::compaction::strategy::strategies().iter().filter(|preset| preset.loses_oldest());
+    let small =
+        |text: &str| text.replace("memtables = 16.0", "memtables = 3.0").replace("ttl = \"30d\"", "ttl = \"30s\"");
+    let capped = "name = \"capped\"\nlayout = { kind = \"one-leveling\", l0_runs = 2 }\n\
+                  [[rule]]\ntrigger = { kind = \"total-size\", memtables = 6.0 }\ngranularity = { kind = \"drop-oldest\" }\n\
+                  [[rule]]\nlevels = \"tiered\"\ntrigger = { kind = \"sorted-runs\" }\ngranularity = { kind = \"sorted-runs\" }\n\
+                  [[rule]]\nlevels = \"leveled\"\ntrigger = { kind = \"level-saturation\" }\n\
+                  granularity = { kind = \"file\" }\nmovement = [\"min-overlap-ratio\"]\n";
+    presets.map(|preset| small(preset.text)).chain([capped.to_owned()]).collect()
+}
+
+/// The strategies of the small worlds.
 pub fn strategies() -> Vec<String> {
-    let presets = siltstone::compaction::strategy::strategies().iter();
+    strategies_for(256)
+}
+
+/// All strategies that the engine knows but those that lose data, whose answers differ from all others', by name; one that would show
+/// nothing of itself in a store of so many keys as its text, scaled down.
+pub fn strategies_for(keys: u64) -> Vec<String> {
+    let presets = siltstone::compaction::strategy::strategies().iter().filter(|preset| !preset.loses_oldest());
+    // Of fewer than 2^27 keys hardly one would be a guard. In the last level each has 2^6 times as many as in the first.
+    let bits = format!("guard_bits = {}", keys.max(1).ilog2().max(6));
     presets
         .map(|preset| match preset.name {
-            // Of a few hundred keys, none would be a guard.
-            "pebblesdb" => preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4"),
+            "pebblesdb" => preset.text.replace("guard_bits = 27", &bits).replace("levels = 7", "levels = 4"),
             name => name.to_owned(),
         })
         .collect()

@@ -100,6 +100,10 @@ rare! {
     MergePaused,
     /// A merge had released a file in part, or linked a part of it.
     Slice,
+    /// A keyspace lost its oldest data, as its strategy says.
+    OldestLost,
+    /// A snapshot kept data that would have been lost.
+    LossWaited,
     /// A merge had linked a part of a table to a file of another number.
     Linked,
     /// An ingest fell between memtables and runs.

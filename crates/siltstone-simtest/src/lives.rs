@@ -257,7 +257,7 @@ impl World {
             }
             Err(unreadable) => return broken(format!("after {loss:?}: {}", Violation::from(unreadable).0)),
         };
-        let Recovered { at, without, .. } = check_contents(contents, &self.model, &expect)
+        let Recovered { at, without, contents } = check_contents(contents, &self.model, &expect)
             .map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
         let doubtful = self.model.doubtful();
         if doubtful > 0 {
@@ -268,6 +268,11 @@ impl World {
             self.counters.reach(if at < last { Rare::CrashLostTail } else { Rare::CrashLostNothing });
         }
         self.model.truncate(at, without);
+        for live in &self.live {
+            if let Some(found) = contents.get(&live.name) {
+                self.model.note_missing(live.uid, found);
+            }
+        }
         self.floor_kill = at;
         // What a power loss has left is on the disk; what a kill has left may still be in the page cache.
         self.floor_power = if loss == Loss::Kill { self.floor_power.min(at) } else { at };
@@ -292,6 +297,7 @@ impl World {
                 .position_of(live.uid, found, floor..=last)
                 .map_err(|m| Violation(format!("keyspace {}: {}", live.name, m.0)))?;
             self.model.truncate_keyspace(live.uid, at);
+            self.model.note_missing(live.uid, found);
         }
         Ok(())
     }

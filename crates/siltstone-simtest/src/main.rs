@@ -143,6 +143,9 @@ enum Cmd {
         /// Size of the stores, about.
         #[arg(long, default_value_t = 20_000_000)]
         bytes: u64,
+        /// Size of their records.
+        #[arg(long, default_value_t = 120, value_parser = clap::value_parser!(u64).range(24..))]
+        record_bytes: u64,
         /// Only the switches from this strategy.
         #[arg(long)]
         from: Option<String>,
@@ -275,8 +278,9 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
             single(&common, |budget| switch::run(budget, switch::Scale { seeds, stride }, only))
         }
         Cmd::Equal { common, lists, only } => single(&common, |budget| equal::run(budget, lists, only)),
-        Cmd::Forecast { common, bytes, from } => {
-            single(&common, |budget| forecast::run(budget, bytes, from.as_deref()))
+        Cmd::Forecast { common, bytes, record_bytes, from } => {
+            let size = forecast::Size { bytes, record_bytes };
+            single(&common, |budget| forecast::run(budget, size, from.as_deref()))
         }
         Cmd::Kill9 { common, kills } => single(&common, |budget| kill9::run(budget, kills)),
         Cmd::Zoo { common, each, only } => single(&common, |budget| zoo::run(budget, Duration::from_secs(each), only)),

@@ -27,6 +27,8 @@ pub struct Model {
     /// The live keyspaces' histories, key by key, oldest version first.
     keyspaces: BTreeMap<Uid, Vec<Vec<Version>>>,
     last: Pos,
+    /// Keyspaces that may lose their oldest data: the last position of which something has been lost.
+    losing: BTreeMap<Uid, Pos>,
     /// Positions whose call failed: they may or may not have happened, whatever is read meanwhile.
     doubtful: Vec<Doubtful>,
 }
@@ -52,7 +54,7 @@ pub struct Mismatch(pub String);
 impl Model {
     /// The model of an empty store over these keys.
     pub fn new(keys: Arc<Vec<Vec<u8>>>) -> Model {
-        Model { keys, keyspaces: BTreeMap::new(), last: 0, doubtful: Vec::new() }
+        Model { keys, keyspaces: BTreeMap::new(), last: 0, losing: BTreeMap::new(), doubtful: Vec::new() }
     }
 
     /// The table of keys.
@@ -78,6 +80,45 @@ impl Model {
     /// A keyspace is gone, with its history.
     pub fn remove(&mut self, keyspace: Uid) {
         self.keyspaces.remove(&keyspace);
+        self.losing.remove(&keyspace);
+    }
+
+    /// From now on a key of the keyspace may be missing although it was not deleted.
+    pub fn may_lose(&mut self, keyspace: Uid) {
+        self.losing.entry(keyspace).or_insert(0);
+    }
+
+    /// Something of these positions has been lost, nothing of later ones.
+    pub fn lose_up_to(&mut self, keyspace: Uid, at: Pos) {
+        let lost = self.losing.entry(keyspace).or_insert(0);
+        *lost = (*lost).max(at);
+    }
+
+    /// Up to where each keyspace that may lose data has lost something.
+    pub fn losses(&self) -> &BTreeMap<Uid, Pos> {
+        &self.losing
+    }
+
+    /// Whether a key that is there at `at` may be missing after what was lost: its newest version then is no younger.
+    pub fn may_miss(&self, losses: &BTreeMap<Uid, Pos>, keyspace: Uid, key: u32, at: Pos) -> bool {
+        let Some(lost) = losses.get(&keyspace) else { return false };
+        let versions = self.keyspaces.get(&keyspace).map_or(&[][..], |keys| &keys[index(key)][..]);
+        versions.iter().rev().find(|version| version.at <= at).is_some_and(|version| version.at <= *lost)
+    }
+
+    /// Takes a recovered keyspace's word for what is missing: losses of the moments before a crash were told to nobody.
+    pub fn note_missing(&mut self, keyspace: Uid, found: &Contents) {
+        if !self.losing.contains_key(&keyspace) {
+            return;
+        }
+        let there: std::collections::BTreeSet<u32> = found.iter().map(|(key, _)| *key).collect();
+        let newest = |(key, versions): (u32, &Vec<Version>)| {
+            let last = versions.last().filter(|last| last.value.is_some() && !there.contains(&key))?;
+            Some(last.at)
+        };
+        let keys = self.keyspaces.get(&keyspace);
+        let lost = keys.into_iter().flat_map(|keys| (0..).zip(keys)).filter_map(newest).max();
+        self.lose_up_to(keyspace, lost.unwrap_or(0));
     }
 
     /// Whether the keyspace is live.
@@ -174,6 +215,7 @@ impl Model {
             keys: Arc::clone(&self.keys),
             keyspaces: BTreeMap::from([(keyspace, history)]),
             last: self.last,
+            losing: self.losing.clone(),
             doubtful: Vec::new(),
         };
         alone.positions(&recovered, allowed).map(|(at, _)| at)
@@ -202,12 +244,14 @@ impl Model {
             for (key, versions) in versions.iter().enumerate() {
                 let key = u32::try_from(key).expect("a small table");
                 let value = found.next_if(|(k, _)| *k == key).map(|(_, value)| &value[..]);
+                // What may be lost may be missing at any position; what is there must be the newest version of some.
+                let may_be_lost = value.is_none() && self.losing.contains_key(uid);
                 let mut right = value.is_none();
                 if !right {
                     steps[0] += 1;
                 }
                 for version in versions {
-                    let now = equal(version.value, value, &mut buffer);
+                    let now = may_be_lost || equal(version.value, value, &mut buffer);
                     let at = usize::try_from(version.at).expect("positions fit memory");
                     steps[at] += i64::from(right) - i64::from(now);
                     right = now;
@@ -361,6 +405,22 @@ mod tests {
             assert_eq!(found, (if at == 2 { 4 } else { at }, 0));
         }
         assert!(model.positions(&contents(&model, 1), 2..=4).is_err(), "a lost durable write must be noticed");
+    }
+
+    #[test]
+    fn what_may_be_lost_may_be_missing_but_not_old() {
+        let mut model = history();
+        let mut found = contents(&model, 4);
+        found.get_mut(&1).unwrap().remove(0);
+        assert!(model.positions(&found, 4..=4).is_err());
+        model.may_lose(1);
+        assert_eq!(model.positions(&found, 4..=4).unwrap(), (4, 0));
+        let older = contents(&model, 1);
+        assert!(model.positions(&older, 4..=4).is_err(), "an older version is not the newest");
+        model.note_missing(1, &found[&1]);
+        assert_eq!(model.losses()[&1], 4);
+        let losses = BTreeMap::from([(1, 2)]);
+        assert!(model.may_miss(&losses, 1, 1, 4) && !model.may_miss(&losses, 1, 0, 4));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use crate::counters::Counters;
 use crate::store::{Check, Violation};
 
-/// A world that takes longer than this hangs.
+/// A world that takes longer than this hangs, unless its tier says otherwise.
 const HANG: Duration = Duration::from_secs(120);
 
 /// What a tier has done.
@@ -52,6 +52,7 @@ pub struct Pool {
     most_failures: usize,
     stop: AtomicBool,
     quiet: bool,
+    patience: Duration,
 }
 
 thread_local! {
@@ -113,7 +114,15 @@ impl Pool {
             most_failures: 5,
             stop: AtomicBool::new(false),
             quiet: false,
+            patience: HANG,
         }
+    }
+
+    /// How long a task may take.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Pool {
+        self.patience = patience;
+        self
     }
 
     /// Stop at the first failure and print nothing.
@@ -204,11 +213,11 @@ impl Pool {
             for place in running {
                 match *place.lock().unwrap_or_else(PoisonError::into_inner) {
                     Some((u64::MAX, _)) => done += 1,
-                    Some((task, since)) if since.elapsed() > HANG => {
+                    Some((task, since)) if since.elapsed() > self.patience => {
                         println!(
                             "VIOLATION in {}: hangs for {} s\n  replay: siltstone-sim {}",
                             self.tier,
-                            HANG.as_secs(),
+                            self.patience.as_secs(),
                             replay(task)
                         );
                         std::process::exit(3);

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use siltstone::Snapshot;
+use siltstone::compaction::{Sizes, Strategy};
 use siltstone::io::{Clock, Rng};
 
 use crate::counters::Rare;
-use crate::model::{Pos, equal, show};
+use crate::model::{Pos, Uid, equal, show};
 use crate::ops::{Edge, Value, Walk, index, number};
 use crate::store::{Check, FOLDER, Violation, broken};
 use crate::world::{REST_NS, World};
@@ -15,28 +16,33 @@ use crate::world::{REST_NS, World};
 /// Handles beside those of tables: log segments, manifest, superblock, lock, what a merge reads and writes.
 const OTHER_HANDLES: u64 = 40;
 
+/// Up to which position keyspaces that may lose data have lost some.
+type Losses = BTreeMap<Uid, Pos>;
+
 type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
 
 impl World {
-    /// The snapshot that a number means, with its position. Without a number it is the present, which needs no snapshot.
-    fn moment(&self, snapshot: Option<u8>) -> (Option<&Snapshot>, Pos) {
+    /// The snapshot that a number means, with its position and what was lost before it: what is lost later, it sees still. Without a number
+    /// it is the present, which needs no snapshot.
+    fn moment(&self, snapshot: Option<u8>) -> (Option<&Snapshot>, Pos, Losses) {
         match snapshot {
             Some(n) if !self.snapshots.is_empty() => {
-                let (snapshot, at) = &self.snapshots[usize::from(n) % self.snapshots.len()];
+                let (snapshot, at, losses) = &self.snapshots[usize::from(n) % self.snapshots.len()];
                 if *at + 50 < self.model.last() {
                     self.counters.reach(Rare::OldSnapshotRead);
                 }
                 if *at == 0 && self.model.last() > 0 {
                     self.counters.reach(Rare::EmptySnapshotRead);
                 }
-                (Some(snapshot), *at)
+                (Some(snapshot), *at, losses.clone())
             }
-            _ => (None, self.model.last()),
+            _ => (None, self.model.last(), self.model.losses().clone()),
         }
     }
 
     pub(crate) fn check_get(&mut self, slot: usize, key: u32, snapshot: Option<u8>) -> Check {
-        let (snapshot, at) = self.moment(snapshot);
+        self.note_losses();
+        let (snapshot, at, losses) = self.moment(snapshot);
         let live = &self.live[slot];
         let outcome = match snapshot {
             Some(snapshot) => live.handle.get_at(self.key_bytes(key), snapshot),
@@ -46,11 +52,20 @@ impl World {
         let Some(found) = self.allow(outcome)? else {
             return Ok(());
         };
-        self.compare(slot, key, want, found.as_deref(), at)
+        self.compare(slot, key, want, found.as_deref(), at, &losses)
     }
 
-    fn compare(&self, slot: usize, key: u32, want: Option<Value>, have: Option<&[u8]>, at: Pos) -> Check {
-        if equal(want, have, &mut Vec::new()) {
+    fn compare(
+        &self,
+        slot: usize,
+        key: u32,
+        want: Option<Value>,
+        have: Option<&[u8]>,
+        at: Pos,
+        losses: &Losses,
+    ) -> Check {
+        let lost = || have.is_none() && self.model.may_miss(losses, self.live[slot].uid, key, at);
+        if equal(want, have, &mut Vec::new()) || lost() {
             return Ok(());
         }
         broken(format!(
@@ -63,7 +78,8 @@ impl World {
     }
 
     pub(crate) fn check_multi_get(&mut self, slot: usize, keys: Vec<u32>, snapshot: Option<u8>) -> Check {
-        let (snapshot, at) = self.moment(snapshot);
+        self.note_losses();
+        let (snapshot, at, losses) = self.moment(snapshot);
         let live = &self.live[slot];
         let bytes: Vec<&[u8]> = keys.iter().map(|key| self.key_bytes(*key)).collect();
         let found = match snapshot {
@@ -77,7 +93,7 @@ impl World {
         for (key, outcome) in keys.into_iter().zip(found) {
             let want = self.model.get(uid, key, at);
             if let Some(have) = self.allow(outcome)? {
-                self.compare(slot, key, want, have.as_deref(), at)?;
+                self.compare(slot, key, want, have.as_deref(), at, &losses)?;
             }
         }
         Ok(())
@@ -127,7 +143,8 @@ impl World {
         snapshot: Option<u8>,
     ) -> Check {
         let bounds = self.bounds(from, to);
-        let (snapshot, at) = self.moment(snapshot);
+        self.note_losses();
+        let (snapshot, at, losses) = self.moment(snapshot);
         let live = &self.live[slot];
         let outcome = match snapshot {
             Some(snapshot) => live.handle.range_at(bounds.clone(), snapshot),
@@ -137,7 +154,7 @@ impl World {
             return Ok(());
         };
         let numbers = self.numbers(&bounds);
-        self.walk(slot, range, numbers, at, walk, limit).map_err(|v| Violation(format!("{bounds:?} {}", v.0)))
+        self.walk(slot, range, numbers, (at, losses), walk, limit).map_err(|v| Violation(format!("{bounds:?} {}", v.0)))
     }
 
     pub(crate) fn check_prefix(
@@ -150,7 +167,8 @@ impl World {
     ) -> Check {
         let key = self.key_bytes(key);
         let prefix = key[..key.len().min(usize::from(len))].to_vec();
-        let (snapshot, at) = self.moment(snapshot);
+        self.note_losses();
+        let (snapshot, at, losses) = self.moment(snapshot);
         let live = &self.live[slot];
         let outcome = match snapshot {
             Some(snapshot) => live.handle.prefix_at(&prefix, snapshot),
@@ -164,7 +182,7 @@ impl World {
             return Ok(());
         };
         let walk = if reverse { Walk::Reverse } else { Walk::Forward };
-        self.walk(slot, range, numbers, at, walk, u32::MAX)
+        self.walk(slot, range, numbers, (at, losses), walk, u32::MAX)
             .map_err(|v| Violation(format!("prefix {} {}", show(&prefix), v.0)))
     }
 
@@ -174,7 +192,7 @@ impl World {
         slot: usize,
         mut range: siltstone::Range,
         numbers: std::ops::Range<u32>,
-        at: Pos,
+        (at, losses): (Pos, Losses),
         walk: Walk,
         limit: u32,
     ) -> Check {
@@ -199,9 +217,6 @@ impl World {
                 }
                 numbers.start = target;
             }
-            let mut expected = self.model.scan(uid, numbers.clone(), at);
-            let want = if backwards { expected.next_back() } else { expected.next() };
-            drop(expected);
             let have = if matches!(walk, Walk::Lending) {
                 range
                     .advance()
@@ -212,6 +227,19 @@ impl World {
             } else {
                 range.next()
             };
+            let found = match &have {
+                Some(Ok((key, _))) => self.model.key_number(key),
+                _ => None,
+            };
+            // What may be lost is passed by, up to what was found.
+            let passes = |want: &(u32, Value)| {
+                found == Some(want.0)
+                    || !self.model.may_miss(&losses, uid, want.0, at)
+                    || found.is_some_and(|found| if backwards { want.0 < found } else { found < want.0 })
+            };
+            let mut expected = self.model.scan(uid, numbers.clone(), at);
+            let want = if backwards { expected.rfind(passes) } else { expected.find(passes) };
+            drop(expected);
             match (want, have) {
                 (None, None) => {
                     if matches!(walk, Walk::BothEnds(_)) && step > 1 {
@@ -276,17 +304,19 @@ impl World {
             let walk = if draws.one_in(2) { Walk::Lending } else { Walk::Reverse };
             let outcome = self.live[slot].handle.range::<Vec<u8>>(everything.clone());
             if let Some(range) = self.allow(outcome)? {
-                self.walk(slot, range, all.clone(), self.model.last(), walk, u32::MAX)?;
+                self.note_losses();
+                let now = (self.model.last(), self.model.losses().clone());
+                self.walk(slot, range, all.clone(), now, walk, u32::MAX)?;
             }
         }
         for snapshot in 0..self.snapshots.len() {
             let slot = index(&mut draws, self.live.len() as u64);
-            let (held, at) = &self.snapshots[snapshot];
-            let at = *at;
+            let (held, at, losses) = &self.snapshots[snapshot];
+            let (at, losses) = (*at, losses.clone());
             let outcome = self.live[slot].handle.range_at::<Vec<u8>>(everything.clone(), held);
             if let Some(range) = self.allow(outcome)? {
                 let walk = if draws.one_in(2) { Walk::Lending } else { Walk::Reverse };
-                self.walk(slot, range, all.clone(), at, walk, u32::MAX)
+                self.walk(slot, range, all.clone(), (at, losses), walk, u32::MAX)
                     .map_err(|v| Violation(format!("snapshot at {at}: {}", v.0)))?;
             }
         }
@@ -364,6 +394,24 @@ impl World {
         Ok(named)
     }
 
+    /// At rest a strategy that drops the oldest data holds less than its limit, unless a snapshot sees the data.
+    fn check_limits(&self) -> Check {
+        for live in self.live.iter().filter(|live| live.options.may_lose_oldest) {
+            let Ok(strategy) = Strategy::resolve(&live.options.strategy) else { continue };
+            let limits = strategy.rules.iter().map(|rule| rule.trigger.limit_bytes(Sizes::from(&live.options)));
+            let limit = limits.min().unwrap_or(u64::MAX);
+            let bytes: u64 = live.handle.stats().levels.iter().map(|level| level.bytes).sum();
+            if bytes < limit {
+                continue;
+            }
+            if self.snapshots.is_empty() {
+                return broken(format!("at rest {} holds {bytes} bytes, its limit is {limit}", live.name));
+            }
+            self.counters.reach(Rare::LossWaited);
+        }
+        Ok(())
+    }
+
     /// Lets everything come to rest, within a virtual minute (R13), and counts what is left (R17): no file that nothing
     /// names, one manifest, few logs.
     pub(crate) fn rest(&mut self) -> Check {
@@ -377,6 +425,7 @@ impl World {
         if !rested || self.tolerant || self.messy {
             return Ok(());
         }
+        self.check_limits()?;
         self.machine.executor.run_until_idle();
         let named = self.check_trees()?;
         let mut manifests = 0;

@@ -63,7 +63,10 @@ pub struct World {
     pub(crate) db: Option<Db>,
     pub(crate) live: Vec<Live>,
     pub(crate) model: Model,
-    pub(crate) snapshots: Vec<(Snapshot, Pos)>,
+    /// Each with its position and with what was lost before it.
+    pub(crate) snapshots: Vec<(Snapshot, Pos, BTreeMap<Uid, Pos>)>,
+    /// The last sequence number of each position, ascending; kept where keyspaces may lose data.
+    pub(crate) seqs: Vec<(u64, Pos)>,
     pub(crate) floor_kill: Pos,
     pub(crate) floor_power: Pos,
     /// In unlogged worlds: what each keyspace has flushed.
@@ -120,6 +123,7 @@ impl World {
             live: Vec::new(),
             model,
             snapshots: Vec::new(),
+            seqs: Vec::new(),
             floor_kill: 0,
             floor_power: 0,
             flushed: BTreeMap::new(),
@@ -239,7 +243,8 @@ impl World {
                 if self.snapshots.len() == MOST_SNAPSHOTS {
                     self.snapshots.remove(0);
                 }
-                self.snapshots.push((self.db().snapshot(), self.model.last()));
+                self.note_losses();
+                self.snapshots.push((self.db().snapshot(), self.model.last(), self.model.losses().clone()));
                 Ok(())
             }
             Op::DropSnapshot(n) => {

@@ -66,6 +66,12 @@ impl World {
     pub(crate) fn written(&mut self, outcome: siltstone::Result<()>, changes: Vec<Change>, ack: Ack) -> Check {
         if self.allow(outcome)?.is_some() {
             let at = self.model.commit(changes);
+            if !self.model.losses().is_empty() {
+                let seq = self.db().stats().last_seq;
+                // Numbers that a crash has taken back are given out again.
+                self.seqs.retain(|(other, _)| *other < seq);
+                self.seqs.push((seq, at));
+            }
             if ack != Ack::None {
                 self.floor_kill = at;
             }
@@ -101,7 +107,10 @@ impl World {
             let Some(found) = self.allow(outcome)? else {
                 continue;
             };
-            let old = self.model.get(uid, key, self.model.last());
+            let mut old = self.model.get(uid, key, self.model.last());
+            if found.is_none() && self.model.losses().contains_key(&uid) {
+                old = None;
+            }
             let is_new = crate::model::equal(value, found.as_deref(), &mut buffer);
             let is_old = crate::model::equal(old, found.as_deref(), &mut buffer);
             match (is_new, is_old) {
@@ -176,7 +185,7 @@ impl World {
             return Ok(());
         }
         let name = format!("keyspace-{}", name % 5);
-        let options = keyspace_options(&mut Rng::new(seed));
+        let options = keyspace_options(&mut Rng::new(seed), self.config.may_lose);
         let exists = self.live.iter().any(|live| live.name == name);
         let outcome = self.db().create_keyspace(&name, options.clone());
         if exists {
@@ -202,13 +211,21 @@ impl World {
         let uid = self.next_uid;
         self.next_uid += 1;
         self.model.create(uid);
+        if options.may_lose_oldest {
+            self.model.may_lose(uid);
+        }
         self.flushed.insert(uid, self.model.last());
         self.live.push(Live { uid, name, handle, options, came_from: None, strategy_in_doubt: None });
     }
 
     /// Another strategy for a keyspace, perhaps the one that it comes from.
     pub(crate) fn set_strategy(&mut self, slot: usize, strategy: u8, back: bool, seed: u64) -> Check {
-        let names = crate::config::strategies();
+        let mut names = crate::config::strategies();
+        if self.live[slot].options.may_lose_oldest && seed.is_multiple_of(3) {
+            names = crate::config::losing_strategies();
+        } else if seed.is_multiple_of(5) {
+            self.check_refused(slot)?;
+        }
         let drawn = names[usize::from(strategy) % names.len()].clone();
         let live = &self.live[slot];
         let (next, is_back) = match &live.came_from {
@@ -248,6 +265,33 @@ impl World {
             return broken(format!("after a switch from {from} the keyspace has other options than it should"));
         }
         Ok(())
+    }
+
+    /// A strategy that loses data is refused where the keyspace does not allow it.
+    fn check_refused(&self, slot: usize) -> Check {
+        let live = &self.live[slot];
+        if live.options.may_lose_oldest {
+            return Ok(());
+        }
+        match live.handle.set_strategy("rocksdb-fifo") {
+            Ok(()) => broken("a keyspace that may lose nothing took a strategy that loses the oldest data"),
+            Err(_) => Ok(()),
+        }
+    }
+
+    /// Learns up to which position keyspaces have lost data. Losses are counted anew in each life of the store.
+    pub(crate) fn note_losses(&mut self) {
+        if self.model.losses().is_empty() {
+            return;
+        }
+        for live in self.live.iter().filter(|live| live.options.may_lose_oldest) {
+            let lost = live.handle.stats().lost_up_to;
+            if lost > 0 {
+                let at = self.seqs.iter().find(|(seq, _)| *seq >= lost).map_or(self.model.last(), |(_, at)| *at);
+                self.model.lose_up_to(live.uid, at);
+                self.counters.reach(Rare::OldestLost);
+            }
+        }
     }
 
     /// Another merge scheduler; and at times a merge under way gets a rate of its own, or is paused for a while.

@@ -63,7 +63,8 @@ impl Builder {
                 smallest: Bytes::copy_from_slice(&pair[0].to_be_bytes()),
                 largest: Bytes::copy_from_slice(&pair[1].to_be_bytes()),
                 min_seq: SeqNo(1),
-                max_seq: SeqNo(self.id),
+                // The newest is built first.
+                max_seq: SeqNo((1 << 40) - self.id),
                 created_ms: self.id,
                 oldest_tombstone_ms: (tombstones > 0).then_some(self.id),
                 entered_level_ms: self.id,
@@ -119,7 +120,7 @@ fn decide(policy: &Strategy, version: &Version, running: &[Arc<Plan>]) -> (u64, 
     // Slow ones are not repeated for long.
     while times.len() < 101 && times.iter().sum::<u64>() < 200_000_000 {
         let began = cpu_ns();
-        let view = LsmView::new(version, SIZES).with_running(running).at(1 << 40);
+        let view = LsmView::new(version, SIZES).with_running(running).at(1 << 40).with_losses(policy.loses_oldest());
         picked = plan(policy, &view).unwrap();
         times.push(cpu_ns() - began);
     }
@@ -140,7 +141,7 @@ fn counted(policies: &[Strategy]) {
             let shape = shape(policy, SMALL).into_iter().map(|(runs, files)| (runs, times * files)).collect();
             let version = trees.entry(shape).or_insert_with_key(|shape| tree(shape));
             let sizes = Sizes { memtable_bytes: times * SIZES.memtable_bytes, ..SIZES };
-            let view = LsmView::new(version, sizes).at(1 << 40);
+            let view = LsmView::new(version, sizes).at(1 << 40).with_losses(policy.loses_oldest());
             let first = decide_once(policy, &view);
             let mut running: Vec<Arc<Plan>> = first.into_iter().map(Arc::new).collect();
             let second = plan(policy, &view.clone().with_running(&running)).unwrap();

@@ -1,4 +1,5 @@
-//! What decision records cost: the instructions of the code that makes and keeps them, per hundred of the compaction lane's.
+//! What decision records and scheduling cost: the instructions of the code that makes and keeps records, and of the code that decides which
+//! merge steps, per hundred of the compaction lane's.
 //!
 //! `cargo bench -p siltstone --bench records [-- STRATEGY...]`. A simulated store is loaded under valgrind's callgrind, once for each strategy and
 //! size of memtable; wall time is far too noisy for a hundredth. Counted as records: choosing the candidates to show, the decision before
@@ -108,8 +109,16 @@ impl Profile {
     }
 }
 
-/// Instructions of records, and of the compaction lanes without the simulated files.
-fn count(strategy: &str, memtable_kib: u64) -> Result<(u64, u64), Box<dyn std::error::Error>> {
+/// Instructions.
+struct Counted {
+    records: u64,
+    /// Of deciding which merge steps.
+    scheduling: u64,
+    /// Of the compaction lanes, without the simulated files.
+    lanes: u64,
+}
+
+fn count(strategy: &str, memtable_kib: u64) -> Result<Counted, Box<dyn std::error::Error>> {
     let folder = tempfile::tempdir()?;
     let out = folder.path().join("profile");
     let status = Command::new("valgrind")
@@ -126,11 +135,21 @@ fn count(strategy: &str, memtable_kib: u64) -> Result<(u64, u64), Box<dyn std::e
         assert!(profile.calls.iter().any(|(_, to, _)| to.ends_with(name)), "{name} is not called by its name");
     }
     let records = profile.of(|name| RECORDS.iter().any(|record| name.ends_with(record)));
+    for name in ["::choose", "::put_back"] {
+        let is_it = |to: &str| is_scheduling(to) && to.contains(name);
+        assert!(profile.calls.iter().any(|(_, to, _)| is_it(to)), "{name} is not called by its name");
+    }
+    let scheduling = profile.of(is_scheduling);
     let lanes: u64 = profile.own.values().sum();
     // Calls of the simulated executor hold the lane itself.
     let is_file = |name: &str| name.contains("siltstone::io::sim::") && !name.contains("executor");
     let files = profile.of(is_file);
-    Ok((records, lanes.checked_sub(files).ok_or("calls of files cost more than all")?))
+    Ok(Counted { records, scheduling, lanes: lanes.checked_sub(files).ok_or("calls of files cost more than all")? })
+}
+
+/// What decides which merge steps: all of the set of merges under way.
+fn is_scheduling(name: &str) -> bool {
+    name.contains("MergeSet")
 }
 
 fn main() -> ExitCode {
@@ -143,15 +162,20 @@ fn main() -> ExitCode {
     }
     let names: Vec<&str> =
         if words.is_empty() { STRATEGIES.to_vec() } else { words.iter().map(String::as_str).collect() };
-    println!("{:<20} {:>12} {:>14} {:>14} {:>8}", "strategy", "memtable KiB", "compaction", "records", "percent");
+    println!(
+        "{:<20} {:>12} {:>14} {:>14} {:>8} {:>14} {:>8}",
+        "strategy", "memtable KiB", "compaction", "records", "percent", "scheduling", "percent"
+    );
     let mut worst = 0.0f64;
     for name in names {
         for memtable_kib in MEMTABLE_KIB {
             match count(name, memtable_kib) {
-                Ok((records, lanes)) => {
-                    let percent = 100.0 * records as f64 / lanes as f64;
-                    println!("{name:<20} {memtable_kib:>12} {lanes:>14} {records:>14} {percent:>8.3}");
-                    worst = worst.max(percent);
+                Ok(Counted { records, scheduling, lanes }) => {
+                    let [of_records, of_scheduling] = [records, scheduling].map(|n| 100.0 * n as f64 / lanes as f64);
+                    println!(
+                        "{name:<20} {memtable_kib:>12} {lanes:>14} {records:>14} {of_records:>8.3} {scheduling:>14} {of_scheduling:>8.3}"
+                    );
+                    worst = worst.max(of_records).max(of_scheduling);
                 }
                 Err(error) => {
                     println!("cannot count instructions: {error}");

@@ -32,10 +32,49 @@ pub(crate) fn write_varint(out: &mut [u8], mut n: u64) -> usize {
 
 /// Appends `n` as a varint.
 #[inline]
-pub(crate) fn put_varint(out: &mut Vec<u8>, n: u64) {
-    let mut buffer = [0; MAX_VARINT];
-    let len = write_varint(&mut buffer, n);
-    out.extend_from_slice(&buffer[..len]);
+#[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
+    while n >= 0x80 {
+        out.push(n as u8 | 0x80);
+        n >>= 7;
+    }
+    out.push(n as u8);
+}
+
+/// Reads a varint of at most 32 bits at `*at`, before `end`; overlong forms are refused. Moves `*at` past it.
+#[inline(always)]
+pub(crate) fn varint32(bytes: &[u8], at: &mut usize) -> Option<u32> {
+    let first = *bytes.get(*at)?;
+    if first < 0x80 {
+        *at += 1;
+        return Some(u32::from(first));
+    }
+    let second = *bytes.get(*at + 1)?;
+    if second < 0x80 && second != 0 {
+        *at += 2;
+        return Some(u32::from(first & 0x7f) | u32::from(second) << 7);
+    }
+    u32::try_from(varint64(bytes, at)?).ok()
+}
+
+/// Reads a varint at `*at`; overlong forms are refused. Moves `*at` past it.
+pub(crate) fn varint64(bytes: &[u8], at: &mut usize) -> Option<u64> {
+    let mut n = 0u64;
+    for i in 0..10 {
+        let byte = *bytes.get(*at + i)?;
+        if i == 9 && byte > 1 {
+            return None;
+        }
+        n |= u64::from(byte & 0x7f) << (7 * i);
+        if byte < 0x80 {
+            if byte == 0 && i > 0 {
+                return None;
+            }
+            *at += i + 1;
+            return Some(n);
+        }
+    }
+    None
 }
 
 /// Appends a length as a varint, then the bytes.
@@ -107,19 +146,10 @@ impl<'a> Taker<'a> {
     /// A varint in its shortest form; a longer one is refused, so that each value has one encoding.
     #[inline]
     pub(crate) fn varint(&mut self) -> Option<u64> {
-        let mut n = 0u64;
-        for shift in (0..64).step_by(7) {
-            let byte = self.u8()?;
-            let bits = u64::from(byte & 0x7f);
-            if bits << shift >> shift != bits || (byte == 0 && shift > 0) {
-                return None;
-            }
-            n |= bits << shift;
-            if byte < 0x80 {
-                return Some(n);
-            }
-        }
-        None
+        let mut at = 0;
+        let n = varint64(self.rest, &mut at)?;
+        self.rest = &self.rest[at..];
+        Some(n)
     }
 
     /// A varint that fits 32 bits.
@@ -149,11 +179,15 @@ mod tests {
             put_varint(&mut bytes, n);
             assert_eq!(bytes.len(), varint_len(n), "{n}");
             assert_eq!(Taker::new(&bytes).varint(), Some(n));
+            let mut at = 0;
+            assert_eq!(varint32(&bytes, &mut at), u32::try_from(n).ok(), "{n}");
             for cut in 0..bytes.len() {
                 assert_eq!(Taker::new(&bytes[..cut]).varint(), None, "{n} cut to {cut} bytes");
+                assert_eq!(varint32(&bytes[..cut], &mut 0), None, "{n} cut to {cut} bytes");
             }
         }
         assert_eq!(Taker::new(&[0x80, 0]).varint(), None);
+        assert_eq!(varint32(&[0x80, 0], &mut 0), None);
         assert_eq!(Taker::new(&[0xff; 11]).varint(), None);
         assert_eq!(Taker::new(&[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2]).varint(), None);
     }

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use self::estimate::Estimate;
+use crate::compaction::oldest::Loss;
 use crate::compaction::{Action, CompactionPolicy, LsmView, Plan, PlanInput, Release, plan};
 use crate::error::Result;
 use crate::version::{FileMeta, LevelId, RunOrder, Version, VersionEdit};
@@ -44,6 +45,8 @@ pub struct Forecast {
     pub moved_files: u64,
     /// Files of dead tombstones that go away.
     pub dropped_files: u64,
+    /// What goes away with data in it: the oldest of a keyspace that may lose it.
+    pub lost: Loss,
     /// Bytes that merges read. Those that run already count as a whole.
     pub read_bytes: u64,
     /// Bytes that merges write.
@@ -62,7 +65,7 @@ pub struct Forecast {
 impl Forecast {
     /// Jobs of all kinds.
     pub fn jobs(&self) -> u64 {
-        self.merges + self.moved_files + self.dropped_files
+        self.merges + self.moved_files + self.dropped_files + self.lost.files
     }
 }
 
@@ -83,7 +86,7 @@ pub struct Circumstances {
 pub fn forecast(policy: &dyn CompactionPolicy, view: &LsmView<'_>, circumstances: Circumstances) -> Result<Forecast> {
     let mut run = DryRun::new(view, circumstances.own_writes);
     for plan in view.running() {
-        run.start(plan)?;
+        run.start(plan, false)?;
     }
     let mut jobs = 0;
     loop {
@@ -95,7 +98,8 @@ pub fn forecast(policy: &dyn CompactionPolicy, view: &LsmView<'_>, circumstances
             if jobs > MAX_JOBS {
                 return Ok(run.end(false));
             }
-            run.start(&Arc::new(plan))?;
+            let loses = plan.loses(&now);
+            run.start(&Arc::new(plan), loses)?;
         }
         if run.active.is_empty() {
             return Ok(run.end(true));
@@ -155,6 +159,7 @@ impl DryRun {
             merges: 0,
             moved_files: 0,
             dropped_files: 0,
+            lost: Loss::default(),
             read_bytes: 0,
             write_bytes: 0,
             lane_bytes: 0,
@@ -169,7 +174,7 @@ impl DryRun {
     }
 
     /// Begins a merge; does at once what costs nothing.
-    fn start(&mut self, plan: &Arc<Plan>) -> Result<()> {
+    fn start(&mut self, plan: &Arc<Plan>, loses: bool) -> Result<()> {
         if let Some((level, cursor)) = &plan.cursor {
             if self.cursors.len() <= level.index() {
                 self.cursors.resize(level.index() + 1, Bytes::new());
@@ -183,7 +188,11 @@ impl DryRun {
                 self.install(plan, plan.moved(self.now_ms))
             }
             Action::Drop => {
-                self.forecast.dropped_files += files;
+                if loses {
+                    self.forecast.lost = self.forecast.lost.plus(Loss::of(plan.files()));
+                } else {
+                    self.forecast.dropped_files += files;
+                }
                 self.install(plan, Vec::new())
             }
             Action::Merge => {

@@ -65,8 +65,12 @@ bugs! {
     ReleasedTooFar = 39,
     /// Range reads and merges see the keys of a slice that are dead.
     DeadKeysRead = 40,
+    /// Setting a strategy is acknowledged before it is durable.
+    SwitchNotDurable = 41,
+    /// The rules of a new strategy take no notice of the merges that run.
+    SwitchForgetsRunning = 42,
     /// A table is deleted with the first of the files that are slices of it.
-    SharedTableDeleted = 41,
+    SharedTableDeleted = 43,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -16,15 +16,14 @@ use crate::progress::{Meter, line};
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   siltstone reproduce luo19
-  siltstone reproduce luo19 --figure 9 --scale 100
+  siltstone reproduce luo19 --figure 9 --scale 1000
   siltstone reproduce luo19 --json > claims.jsonl
 
 The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. The scale divides
 records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
 result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
 paper, measured, verdict.
-
-Of luo19, figures 13 and 14 (queries) are not there yet, and verdicts that differ from the paper have not been diagnosed.")]
+")]
 pub(crate) struct Reproduce {
     /// The study
     #[arg(value_parser = siltstone_lab::experiment::STUDIES)]
@@ -33,7 +32,7 @@ pub(crate) struct Reproduce {
     #[arg(long, value_name = "N")]
     figure: Option<u32>,
     /// What the original's sizes are divided by
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     scale: u64,
     /// Decides every random choice
     #[arg(long, default_value_t = 1)]

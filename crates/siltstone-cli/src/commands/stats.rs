@@ -97,10 +97,14 @@ fn debt(DebtOf { keyspace, debt }: &DebtOf) -> String {
             )
         }
     };
-    format!(
-        "{keyspace}: {runs} sorted runs; writers are slowed down above {slow_runs} and wait at {stop_runs} (write_control {})\n  {owed}\n",
-        debt.write_control
-    )
+    let limits = match *slow_runs >= u64::from(u32::MAX) {
+        true => "writers do not wait for their number, since nothing merges them".to_owned(),
+        false => format!(
+            "writers are slowed down above {slow_runs} and wait at {stop_runs} (write_control {})",
+            debt.write_control
+        ),
+    };
+    format!("{keyspace}: {runs} sorted runs; {limits}\n  {owed}\n")
 }
 
 #[derive(Args)]

@@ -27,6 +27,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
   siltstone strategy plan shop tiering        what would a switch take? Nothing is changed
   siltstone strategy set shop tiering --wait  switch, and merge until the tree has its new shape
   siltstone strategy set shop ./mine.toml     a strategy file of your own
+  siltstone strategy set shop rocksdb-fifo --may-lose-oldest
 
 A switch rewrites nothing by itself: from then on, merges follow the new rules. It is durable at once and can be taken back at any
 time.")]
@@ -61,6 +62,9 @@ struct Set {
     /// Name of a strategy, or a file (./mine.toml)
     #[arg(value_name = "NAME|FILE")]
     strategy: String,
+    /// Allow the keyspace to lose data that was not deleted, the oldest first, as rocksdb-fifo does; from now on and durably
+    #[arg(long)]
+    may_lose_oldest: bool,
     /// Merge until the tree has its new shape; Ctrl-C ends the waiting, not the switch
     #[arg(long)]
     wait: bool,
@@ -155,6 +159,10 @@ fn tell(plan: &SwitchPlan) -> String {
     for (what, figure) in rows {
         let _ = writeln!(out, "{what:<30} {at_least}{figure}");
     }
+    if plan.lost_files > 0 {
+        let lost = format!("{} in {} files, the oldest", bytes(plan.lost_bytes), plan.lost_files);
+        let _ = writeln!(out, "{:<30} {at_least}{lost}", "data lost");
+    }
     if let Some(seconds) = plan.seconds {
         let _ = writeln!(out, "{:<30} {at_least}{seconds:.1} s", "time");
     }
@@ -184,6 +192,9 @@ impl Set {
         let chosen = choose(&self.strategy)?;
         let db = self.place.store.open()?;
         let keyspace = self.place.find(&db)?;
+        if self.may_lose_oldest {
+            keyspace.set_may_lose_oldest(true)?;
+        }
         let plan = keyspace.plan_switch(&chosen.option)?;
         keyspace.set_strategy(&chosen.option)?;
         line(&format!(
@@ -194,6 +205,13 @@ impl Set {
             bytes(plan.write_bytes),
             bytes(plan.peak_extra_bytes)
         ));
+        if plan.lost_files > 0 {
+            line(&format!(
+                "strategy: {} files ({}) are dropped with their data",
+                plan.lost_files,
+                bytes(plan.lost_bytes)
+            ));
+        }
         if self.wait {
             self.wait(&db, &keyspace, interrupt)?;
         } else if plan.merges + plan.moved_files > 0 {

@@ -8,6 +8,7 @@ use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
 use siltstone::Options;
 use siltstone::io::sim::Device;
+use siltstone::options::parse_time;
 use siltstone::schedule::{Scheduler, WriteControl};
 use siltstone_lab::load::two_phase::{Part, TwoPhase, TwoPhaseResult, run};
 use siltstone_lab::load::{DiskWorld, LoadResult, SimWorld, Spacing, World};
@@ -126,24 +127,13 @@ fn bandwidth(text: &str) -> Result<u64, String> {
 
 /// `500ms`, `90s`, `15m`, `2h`.
 fn time(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
-    let unit_ms = match &text[digits..] {
-        "ms" => 1,
-        "s" => 1000,
-        "m" => 60_000,
-        "h" => 3_600_000,
-        _ => 0,
-    };
-    let ms = text[..digits].parse::<u64>().ok().and_then(|n| n.checked_mul(unit_ms)).filter(|ms| *ms > 0);
-    ms.map(Duration::from_millis).ok_or_else(|| "expected a time, for example 500ms, 90s, 15m or 2h".to_owned())
+    parse_time(text).ok_or_else(|| "expected a time, for example 500ms, 90s, 15m or 2h".to_owned())
 }
 
 /// luo19's sizes, divided by a thousand.
 const SIM_RECORDS: u64 = 100_000;
 const SIM_MEMTABLE_BYTES: u64 = 128 << 10;
 const SIM_BANDWIDTH: u64 = 100_000;
-/// What a write costs its client in the simulated world: far less than what it makes the disk do.
-const SIM_OPERATION_NS: u64 = 20_000;
 
 impl TwoPhaseCommand {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
@@ -249,7 +239,7 @@ impl TwoPhaseCommand {
                     background_writes_only: true,
                     ..Device::default()
                 };
-                Box::new(SimWorld::new(device, SIM_OPERATION_NS, self.seed))
+                Box::new(SimWorld::new(device, SimWorld::OPERATION_NS, self.seed))
             }
         })
     }

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
 use anyhow::Context;
 use serde::Serialize;
@@ -13,13 +12,11 @@ use siltstone::io::sim::Device;
 use siltstone::schedule::WriteControl;
 use siltstone::schedule::write_control::Limit;
 
-use super::spec::{Experiment, LoadKind, RunSpec, Setup};
+use super::spec::{Experiment, LoadKind, RunSpec, Setup, Sizes};
 use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
 use crate::num::{count, float, floor};
+use crate::setting;
 use crate::workload::{KeyLaw, Workload};
-
-/// What a write costs its client in the simulated world: far less than what it makes the disk do.
-const OPERATION_NS: u64 = 20_000;
 
 /// A run and what it measured.
 #[derive(Clone, Debug, Serialize)]
@@ -47,11 +44,11 @@ impl Measures {
     }
 
     fn of(job: &Job, trial: &TrialResult) -> Measures {
-        let (load, warm_up) = (&trial.load, job.warm_up);
-        let record_bytes = float(u64::from(job.workload.key_bytes + job.workload.value_bytes));
+        let (load, warm_up_s) = (&trial.load, float(job.load.warm_up_ns) / 1e9);
         let level1 = trial.stats.levels.get(1).map_or(0, |level| level.bytes);
         let seconds = |ns: u64| float(ns) / 1e9;
-        let counted: Vec<_> = load.windows.iter().filter(|window| window.at_s >= warm_up.as_secs_f64()).collect();
+        let beside = |level: u8| float(trial.flushes_beside.get(&level).copied().unwrap_or(0));
+        let counted: Vec<_> = load.windows.iter().filter(|window| window.at_s >= warm_up_s).collect();
         let third = counted.len() / 3;
         let mean = |values: &mut dyn Iterator<Item = u64>| {
             let (sum, n) = values.fold((0, 0), |(sum, n), value| (sum + value, n + 1));
@@ -80,9 +77,19 @@ impl Measures {
             ("queued", float(load.queued_at_end)),
             ("wa", trial.stats.write_amplification),
             // What of the disk's bandwidth is new data.
-            ("bandwidth_share", load.ops_per_s * record_bytes / float(job.bandwidth)),
+            ("bandwidth_share", load.ops_per_s * float(job.workload.record_bytes()) / float(job.bandwidth)),
             // The size of L1 at the end, by the one that it should have, where that is given.
             ("level1_fill", crate::num::ratio(level1, job.options.keyspace.level1_bytes)),
+            // Flushes during one merge, the most.
+            ("flushes_beside_l1", beside(1)),
+            ("flushes_beside_l2", beside(2)),
+            ("flushes_beside_l3", beside(3)),
+            ("flushes_beside_l4", beside(4)),
+            ("flushes_beside_l5", beside(5)),
+            // Data pages that a query looks into.
+            ("point_pages", trial.query_pages.point),
+            ("short_pages", trial.query_pages.short),
+            ("long_pages", trial.query_pages.long),
         ]))
     }
 }
@@ -95,39 +102,42 @@ struct Job {
     law: KeyLaw,
     bandwidth: u64,
     load: Load,
-    warm_up: Duration,
+    queries: bool,
 }
 
 impl Job {
     fn new(setup: &Setup, scale: u64, seed: u64, arrivals: Arrivals) -> anyhow::Result<Job> {
-        let ns = |time: Option<Duration>, default_s: u64| {
-            u64::try_from(time.unwrap_or(Duration::from_secs(default_s)).as_nanos()).unwrap_or(u64::MAX)
-        };
-        let warm_up_ns = ns(setup.warm_up, 1200);
+        let Sizes { records, value_bytes, bandwidth_bytes_per_s, run_ns, warm_up_ns, window_ns } = setup.sizes()?;
         Ok(Job {
             options: setup.store_options(scale)?,
             workload: Workload {
                 seed,
-                records: (setup.records.unwrap_or(100_000_000) / scale).max(1000),
+                records: (records / scale).max(1000),
                 key_bytes: 16,
-                value_bytes: setup.value_bytes.unwrap_or(1000),
+                value_bytes,
                 phases: Vec::new(),
             },
             law: match setup.zipf {
                 Some(theta) if theta > 0.0 => KeyLaw::Zipf { theta },
                 _ => KeyLaw::Uniform,
             },
-            bandwidth: (setup.bandwidth_bytes_per_s.unwrap_or(100_000_000) / scale).max(1),
-            load: Load { arrivals, run_ns: ns(setup.run, 7200), warm_up_ns, window_ns: ns(setup.window, 30), seed },
-            warm_up: Duration::from_nanos(warm_up_ns),
+            bandwidth: (bandwidth_bytes_per_s / scale).max(1),
+            load: Load { arrivals, run_ns, warm_up_ns, window_ns, seed },
+            queries: false,
         })
     }
 
     fn run(&self, go_on: &dyn Fn() -> bool) -> anyhow::Result<(LoadResult, Measures)> {
         let device =
             Device { bandwidth_bytes_per_s: self.bandwidth, background_writes_only: true, ..Device::default() };
-        let world = SimWorld::new(device, OPERATION_NS, self.workload.seed);
-        let trial = Trial { options: &self.options, workload: &self.workload, law: self.law, load: &self.load };
+        let world = SimWorld::new(device, SimWorld::OPERATION_NS, self.workload.seed);
+        let trial = Trial {
+            options: &self.options,
+            workload: &self.workload,
+            law: self.law,
+            load: &self.load,
+            queries: self.queries,
+        };
         let result = trial.run(&world, &mut |_, _| go_on())?;
         let measures = Measures::of(self, &result);
         Ok((result.load, measures))
@@ -142,7 +152,7 @@ struct Place<'a> {
     setup: Setup,
 }
 
-fn places(experiments: &[Experiment]) -> Vec<Place<'_>> {
+fn places(experiments: &[Experiment]) -> anyhow::Result<Vec<Place<'_>>> {
     let mut places = Vec::new();
     for experiment in experiments {
         let points = experiment.sweep.as_ref().map_or(1, |sweep| sweep.values.len());
@@ -150,13 +160,15 @@ fn places(experiments: &[Experiment]) -> Vec<Place<'_>> {
             for run in &experiment.runs {
                 let mut setup = run.setup.over(&experiment.setup);
                 if let Some(sweep) = experiment.sweep.as_ref().filter(|sweep| sweep.option != "utilization") {
-                    setup.set(&sweep.option, &sweep.values[point]);
+                    setting::set(&mut setup.options, &sweep.option, sweep.values[point].clone())
+                        .map_err(anyhow::Error::msg)
+                        .with_context(|| format!("{}, sweep", experiment.id))?;
                 }
                 places.push(Place { experiment, run, point, setup });
             }
         }
     }
-    places
+    Ok(places)
 }
 
 /// Makes all runs of `experiments` at a `scale`th of the original's sizes. `progress` is told how many of how many are done, now and then,
@@ -170,7 +182,7 @@ pub fn run_all(
     seed: u64,
     progress: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> anyhow::Result<Vec<RunResult>> {
-    let places = places(experiments);
+    let places = places(experiments)?;
     let total = places.len();
     let mut results: Vec<Option<(LoadResult, Measures)>> = vec![None; total];
     let mut known: BTreeMap<String, usize> = BTreeMap::new();
@@ -181,9 +193,9 @@ pub fn run_all(
         for (at, place) in places.iter().enumerate().filter(|(_, place)| place.run.load == kind) {
             let Some((arrivals, limit)) = arrivals(place, &places, &results) else { continue };
             let mut job = Job::new(&place.setup, scale, seed, arrivals).with_context(|| place.name())?;
+            job.queries = place.run.queries;
             if let Some(limit) = limit {
-                let record_bytes = float(u64::from(job.workload.key_bytes + job.workload.value_bytes));
-                let rate_bytes_per_s = floor(limit.as_f64() * record_bytes).max(1);
+                let rate_bytes_per_s = floor(limit.as_f64() * float(job.workload.record_bytes())).max(1);
                 job.options.keyspace.write_control = WriteControl::Limit(Limit { rate_bytes_per_s });
             }
             let first = *known.entry(format!("{job:?}")).or_insert(at);

@@ -5,7 +5,10 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Deserializer};
 use siltstone::Options;
+use siltstone::options::parse_time;
 use siltstone::schedule::WriteControl;
+
+use crate::setting;
 
 /// A figure, a table or a theorem of a study.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -56,6 +59,17 @@ pub struct Setup {
     pub options: toml::Table,
 }
 
+/// What a setup says of every run, all of it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    pub(super) records: u64,
+    pub(super) value_bytes: u32,
+    pub(super) bandwidth_bytes_per_s: u64,
+    pub(super) run_ns: u64,
+    pub(super) warm_up_ns: u64,
+    pub(super) window_ns: u64,
+}
+
 /// An option that is varied.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -83,6 +97,10 @@ pub struct RunSpec {
     pub bursts: Vec<Burst>,
     /// The store takes no more than this share of that rate at any time (`write_control = "limit"`).
     pub limit: Option<f64>,
+    /// At the end of every window the store is asked, too: points, short and long ranges. The disk of the runs charges no reads, so the writes
+    /// are the same with and without.
+    #[serde(default)]
+    pub queries: bool,
     /// What is different from the experiment's setup.
     #[serde(default)]
     pub setup: Setup,
@@ -158,17 +176,6 @@ pub enum Across {
     Ends,
 }
 
-fn parse_time(text: &str) -> Option<Duration> {
-    let digits = text.find(|c: char| !c.is_ascii_digit())?;
-    let unit = match &text[digits..] {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        _ => return None,
-    };
-    text[..digits].parse::<u64>().ok()?.checked_mul(unit).map(Duration::from_secs)
-}
-
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
     let text = String::deserialize(deserializer)?;
     parse_time(&text)
@@ -184,7 +191,7 @@ impl Setup {
     #[must_use]
     pub fn over(&self, other: &Setup) -> Setup {
         let mut options = other.options.clone();
-        overlay(&mut options, &self.options);
+        setting::overlay(&mut options, &self.options);
         Setup {
             records: self.records.or(other.records),
             value_bytes: self.value_bytes.or(other.value_bytes),
@@ -197,16 +204,20 @@ impl Setup {
         }
     }
 
-    /// Sets the option called `name`, with dots.
-    pub(super) fn set(&mut self, name: &str, value: &toml::Value) {
-        let mut table = &mut self.options;
-        let mut rest = name;
-        while let Some((folder, within)) = rest.split_once('.') {
-            let inner = table.entry(folder).or_insert_with(|| toml::Table::new().into());
-            let toml::Value::Table(inner) = inner else { return };
-            (table, rest) = (inner, within);
-        }
-        table.insert(rest.to_owned(), value.clone());
+    /// What every run needs.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub(super) fn sizes(&self) -> anyhow::Result<Sizes> {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Ok(Sizes {
+            records: self.records.context("`records` is missing")?,
+            value_bytes: self.value_bytes.context("`value_bytes` is missing")?,
+            bandwidth_bytes_per_s: self.bandwidth_bytes_per_s.context("`bandwidth_bytes_per_s` is missing")?,
+            run_ns: self.run.map(ns).context("`run` is missing")?,
+            warm_up_ns: self.warm_up.map(ns).context("`warm_up` is missing")?,
+            window_ns: self.window.map(ns).context("`window` is missing")?,
+        })
     }
 
     /// The store's options, a `scale`th of the original's sizes.
@@ -242,18 +253,6 @@ impl Setup {
     }
 }
 
-/// Puts what `over` says into `under`, table by table.
-fn overlay(under: &mut toml::Table, over: &toml::Table) {
-    for (name, value) in over {
-        match (under.get_mut(name), value) {
-            (Some(toml::Value::Table(under)), toml::Value::Table(over)) => overlay(under, over),
-            _ => {
-                under.insert(name.clone(), value.clone());
-            }
-        }
-    }
-}
-
 impl Experiment {
     pub(super) fn parse(text: &str, defaults: &Setup) -> anyhow::Result<Experiment> {
         let mut experiment: Experiment = toml::from_str(text)?;
@@ -273,7 +272,8 @@ impl Experiment {
                 let rates = run.of.is_some() || run.limit.is_some() || !run.bursts.is_empty();
                 ensure!(!rates, "run {name}: a closed loop takes no rate");
             }
-            run.setup.over(&experiment.setup).store_options(1).with_context(|| format!("run {name}"))?;
+            let setup = run.setup.over(&experiment.setup);
+            setup.store_options(1).and_then(|_| setup.sizes()).with_context(|| format!("run {name}"))?;
         }
         for claim in &experiment.claims {
             for measure in [Some(&claim.left), claim.over.as_ref()].into_iter().flatten() {
@@ -294,7 +294,7 @@ impl Experiment {
 /// # Errors
 /// For a study that is not built in.
 pub fn study(name: &str) -> anyhow::Result<Vec<Experiment>> {
-    let Some((_, defaults, files)) = FILES.iter().find(|(known, ..)| *known == name) else {
+    let Some(Study { defaults, files, .. }) = FILES.iter().find(|study| study.name == name) else {
         bail!("there is no study {name:?}: choose from {}", super::STUDIES.join(", "));
     };
     let defaults: Setup = toml::from_str(defaults).with_context(|| format!("experiments/{name}/study.toml"))?;
@@ -304,20 +304,27 @@ pub fn study(name: &str) -> anyhow::Result<Vec<Experiment>> {
     files.iter().map(parse).collect()
 }
 
+/// A study that is built in.
+struct Study {
+    name: &'static str,
+    /// What its experiments have in common.
+    defaults: &'static str,
+    /// The experiments: names of files, and their texts.
+    files: &'static [(&'static str, &'static str)],
+}
+
 macro_rules! experiments {
     ($($study:literal: $($file:literal)*;)*) => {
-        /// The studies: name, defaults, and its files.
-        #[allow(clippy::type_complexity, reason = "a table of texts")]
-        const FILES: &[(&str, &str, &[(&str, &str)])] = &[$((
-            $study,
-            include_str!(concat!("../../../../experiments/", $study, "/study.toml")),
-            &[$(($file, include_str!(concat!("../../../../experiments/", $study, "/", $file, ".toml")))),*],
-        )),*];
+        const FILES: &[Study] = &[$(Study {
+            name: $study,
+            defaults: include_str!(concat!("../../../../experiments/", $study, "/study.toml")),
+            files: &[$(($file, include_str!(concat!("../../../../experiments/", $study, "/", $file, ".toml")))),*],
+        }),*];
     };
 }
 
 experiments! {
-    "luo19": "f01" "f06" "table1" "f07" "f08" "f09" "f10" "f11" "f12" "f15" "f18";
+    "luo19": "f01" "f06" "table1" "tolerance" "f07" "f08" "f09" "f10" "f11" "f12" "f13" "f14" "f15" "f18";
 }
 
 #[cfg(test)]
@@ -349,7 +356,16 @@ mod tests {
 
     #[test]
     fn wrong_files_are_refused_with_what_is_wrong() {
-        let parse = |text: &str| Experiment::parse(text, &Setup::default()).unwrap_err();
+        let defaults = Setup {
+            records: Some(1000),
+            value_bytes: Some(10),
+            bandwidth_bytes_per_s: Some(1000),
+            run: Some(Duration::from_secs(60)),
+            warm_up: Some(Duration::from_secs(6)),
+            window: Some(Duration::from_secs(1)),
+            ..Setup::default()
+        };
+        let parse = |text: &str| Experiment::parse(text, &defaults).unwrap_err();
         let head = "id = \"X\"\ntitle = \"\"\nsource = \"\"\n";
         let run = "[[run]]\nname = \"a\"\nload = \"open\"\nof = \"b\"\nutilization = 0.5\n";
         let claim = "[[claim]]\nid = \"X.a\"\nsays = \"\"\npaper = \"\"\nleft = \"a.w\"\nat_least = 1\n";
@@ -357,5 +373,7 @@ mod tests {
         let closed = "[[run]]\nname = \"b\"\nload = \"closed\"\n";
         assert!(format!("{:#}", parse(&format!("{head}{closed}{claim}"))).contains("names no run"));
         assert!(format!("{:#}", parse(&format!("{head}{closed}utilisation = 0.5\n{claim}"))).contains("utilisation"));
+        let nothing = Experiment::parse(&format!("{head}{closed}{claim}"), &Setup::default()).unwrap_err();
+        assert!(format!("{nothing:#}").contains("run b: `records` is missing"), "{nothing:#}");
     }
 }

@@ -1,8 +1,12 @@
 //! One store, loaded with all keys and then put under one load.
 
-use siltstone::io::Rng;
-use siltstone::{Db, KeyspaceStats, Options, Result};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use siltstone::io::Rng;
+use siltstone::{Db, EventListener, KeyspaceStats, Options, Result};
+
+use super::beside::{FlushesBeside, Queries, QueryPages};
 use super::driver::{Load, LoadResult, Moment, drive};
 use super::world::World;
 use crate::num::{float, index};
@@ -19,6 +23,8 @@ pub struct Trial<'a> {
     pub law: KeyLaw,
     /// How.
     pub load: &'a Load,
+    /// Whether the store is asked at the end of every window that counts. In a world whose reads cost time it takes the writer's.
+    pub queries: bool,
 }
 
 /// What came of it.
@@ -28,6 +34,10 @@ pub struct TrialResult {
     pub load: LoadResult,
     /// The store's tree at the end, and what it counted, the loading included.
     pub stats: KeyspaceStats,
+    /// The most flushes during a merge, by the level that the merge writes; of use where merges run one after the other.
+    pub flushes_beside: BTreeMap<u8, u64>,
+    /// What the queries looked into; nothing without any.
+    pub query_pages: QueryPages,
 }
 
 /// Which part of a trial is at work.
@@ -46,18 +56,32 @@ impl Trial<'_> {
     /// # Errors
     /// The first error of the store.
     pub fn run(&self, world: &dyn World, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<TrialResult> {
-        let db = world.open(self.options)?;
+        let beside = Arc::new(FlushesBeside::default());
+        let db = world.open(self.options, Some(Arc::clone(&beside) as Arc<dyn EventListener>))?;
         let mut writer = Writer::new(self.workload, &db);
         writer.fill(world, self.workload.records, &mut |moment| watch(Stage::Load, moment))?;
         db.wait_idle()?;
         writer.picker = KeyPicker::new(self.workload, self.law, "updates");
-        let mut runs = || db.stats().runs;
+        beside.forget();
+        let mut queries = self.queries.then(|| Queries::new(self.workload));
+        let (mut windows, mut asked) = (0, Ok(()));
+        let mut gauge = || {
+            windows += 1;
+            if let Some(queries) = queries.as_mut().filter(|_| windows * self.load.window_ns > self.load.warm_up_ns)
+                && asked.is_ok()
+            {
+                asked = queries.ask(&db);
+            }
+            db.stats().runs
+        };
         let mut driving = |moment| watch(Stage::Drive, moment);
-        let load = drive(world, self.load, &mut || writer.put(), &mut runs, &mut driving)?;
+        let load = drive(world, self.load, &mut || writer.put(), &mut gauge, &mut driving)?;
+        asked?;
         let stats = writer.keyspace.stats();
         // What is left to merge is of no interest; closing does not wait for it.
         db.close()?;
-        Ok(TrialResult { load, stats })
+        let query_pages = queries.map(|queries| queries.pages()).unwrap_or_default();
+        Ok(TrialResult { load, stats, flushes_beside: beside.most(), query_pages })
     }
 }
 

@@ -88,7 +88,7 @@ pub fn run(
     };
     let strategy = ask.running.keyspace.strategy.clone();
     let mut phase = |options: &Options, load: &Load, part, world: Box<dyn World>| {
-        let trial = Trial { options, workload: &ask.workload, law: ask.law, load };
+        let trial = Trial { options, workload: &ask.workload, law: ask.law, load, queries: false };
         trial.run(&*world, &mut |stage, moment| watch(if stage == Stage::Load { Part::Load } else { part }, moment))
     };
     let closed = load(Arrivals::Closed, ask.testing_ns);

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use siltstone::io::sim::{Device, SimClock, SimExecutor, SimFs};
 use siltstone::io::{Clock, RealClock, Rng};
-use siltstone::{Db, Env, Options};
+use siltstone::{Db, Env, EventListener, Options};
 
 /// Time and files. The same driver runs in each.
 pub trait World {
@@ -24,7 +24,7 @@ pub trait World {
     ///
     /// # Errors
     /// As [`Db::open`].
-    fn open(&self, options: &Options) -> siltstone::Result<Db>;
+    fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db>;
 }
 
 /// Real files in a temporary folder, and real time.
@@ -74,8 +74,8 @@ impl World for DiskWorld {
         }
     }
 
-    fn open(&self, options: &Options) -> siltstone::Result<Db> {
-        Db::open(self.folder.path().join("store"), options.clone())
+    fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db> {
+        Db::open_with(self.folder.path().join("store"), options.clone(), Env { listener, ..Env::default() })
     }
 }
 
@@ -89,6 +89,9 @@ pub struct SimWorld {
 }
 
 impl SimWorld {
+    /// What a write costs its client unless something else is known: far less than what it makes the disk do.
+    pub const OPERATION_NS: u64 = 20_000;
+
     /// A world with a disk of the given kind, in which an operation costs its caller `operation_ns`.
     pub fn new(device: Device, operation_ns: u64, seed: u64) -> SimWorld {
         let clock = SimClock::new();
@@ -118,8 +121,9 @@ impl World for SimWorld {
         self.wait_until(self.now_ns() + self.operation_ns);
     }
 
-    fn open(&self, options: &Options) -> siltstone::Result<Db> {
+    fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db> {
         let env = Env {
+            listener,
             fs: Arc::new(self.fs.clone()),
             clock: Arc::clone(&self.clock) as Arc<dyn Clock>,
             rng: Rng::new(self.seed),

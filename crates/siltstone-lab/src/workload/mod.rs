@@ -38,6 +38,13 @@ pub struct Workload {
     pub phases: Vec<Phase>,
 }
 
+impl Workload {
+    /// Bytes of a record's key and value.
+    pub fn record_bytes(&self) -> u64 {
+        u64::from(self.key_bytes) + u64::from(self.value_bytes)
+    }
+}
+
 /// One operation repeated.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Phase {

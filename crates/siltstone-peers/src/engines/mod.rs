@@ -18,6 +18,33 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use crate::run::{self, Job, Row};
+use crate::steady;
+
+/// Calls a function with the type of an engine's store.
+macro_rules! with_store {
+    ($engine:expr, $module:ident::$function:ident, ($($argument:expr),*)) => {
+        match $engine {
+            #[cfg(feature = "siltstone")]
+            Engine::Siltstone => $module::$function::<siltstone::Siltstone>($($argument),*),
+            #[cfg(feature = "rocksdb")]
+            Engine::RocksDb => $module::$function::<rocksdb::RocksDb>($($argument),*),
+            #[cfg(feature = "leveldb")]
+            Engine::LevelDb => $module::$function::<leveldb::LevelDb>($($argument),*),
+            #[cfg(feature = "fjall")]
+            Engine::Fjall => $module::$function::<fjall::Fjall>($($argument),*),
+            #[cfg(feature = "redb")]
+            Engine::Redb => $module::$function::<redb::Redb>($($argument),*),
+            #[cfg(not(all(
+                feature = "siltstone",
+                feature = "rocksdb",
+                feature = "leveldb",
+                feature = "fjall",
+                feature = "redb"
+            )))]
+            other => anyhow::bail!("this build has no {}: enable the feature of that name", other.name()),
+        }
+    };
+}
 
 /// The engines that can be compared; those that this build was made without are refused.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, ValueEnum, Serialize, Deserialize)]
@@ -53,25 +80,14 @@ impl Engine {
     /// # Errors
     /// What the engine says, and an engine that this build lacks.
     pub(crate) fn run(self, job: &Job, dir: &Path) -> Result<Vec<Row>> {
-        match self {
-            #[cfg(feature = "siltstone")]
-            Engine::Siltstone => run::run::<siltstone::Siltstone>(self, job, dir),
-            #[cfg(feature = "rocksdb")]
-            Engine::RocksDb => run::run::<rocksdb::RocksDb>(self, job, dir),
-            #[cfg(feature = "leveldb")]
-            Engine::LevelDb => run::run::<leveldb::LevelDb>(self, job, dir),
-            #[cfg(feature = "fjall")]
-            Engine::Fjall => run::run::<fjall::Fjall>(self, job, dir),
-            #[cfg(feature = "redb")]
-            Engine::Redb => run::run::<redb::Redb>(self, job, dir),
-            #[cfg(not(all(
-                feature = "siltstone",
-                feature = "rocksdb",
-                feature = "leveldb",
-                feature = "fjall",
-                feature = "redb"
-            )))]
-            other => anyhow::bail!("this build has no {}: enable the feature of that name", other.name()),
-        }
+        with_store!(self, run::run, (self, job, dir))
+    }
+
+    /// Bears a steady load in this process.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) fn steady(self, job: &steady::Job, dir: &Path) -> Result<steady::Outcome> {
+        with_store!(self, steady::run, (self, job, dir))
     }
 }

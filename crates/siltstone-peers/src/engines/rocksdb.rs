@@ -76,4 +76,8 @@ impl Store for RocksDb {
         self.db.wait_for_compact(&options)?;
         Ok(Instant::now())
     }
+
+    fn debt_bytes(&self) -> Option<u64> {
+        self.db.property_int_value(rocksdb::properties::ESTIMATE_PENDING_COMPACTION_BYTES).ok().flatten()
+    }
 }

@@ -57,6 +57,10 @@ impl Store for Siltstone {
         Ok(Instant::now())
     }
 
+    fn debt_bytes(&self) -> Option<u64> {
+        Some(self.db.stats().debt_bytes)
+    }
+
     fn statistics(&self) -> serde_json::Value {
         serde_json::to_value(self.db.stats()).unwrap_or_default()
     }

@@ -67,7 +67,7 @@ pub fn small_config(n: u64) -> Config {
         ..Options::default()
     };
     let keys = ["", "a", "b", "c", "d", "e", "f", "g"].map(|key| key.as_bytes().to_vec()).to_vec();
-    Config { seed: n, options, keys, unlogged: false, value_limit: 300, steps_between: 4 }
+    Config { seed: n, options, keys, unlogged: false, may_lose: false, value_limit: 300, steps_between: 4 }
 }
 
 fn put(keyspace: u8, key: u32, id: u64, len: u32, ack: Ack) -> Op {

@@ -5,21 +5,22 @@
 //! down: what counts is memtables in the data (160, as `siltstone compare` has them) and the strategies' own size ratios.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use siltstone::io::Rng;
 use siltstone::io::sim::SimFs;
 use siltstone::{Durability, KeyspaceOptions, Options, SwitchPlan};
 
 use super::Budget;
-use crate::config::strategies;
+use crate::config::strategies_for;
 use crate::ops::number;
 use crate::pool::{Pool, Report};
 use crate::store::{Check, Machine, Violation, broken};
 
 /// Memtables that the data fills.
 const MEMTABLES: u64 = 160;
-/// Bytes of a record, key and value, about.
-const RECORD_BYTES: u64 = 120;
+/// Bytes of a key.
+const KEY_BYTES: u64 = 16;
 /// The goal: half of the pairs are nearer than this.
 const MOST_PERMILLE: u64 = 200;
 
@@ -30,6 +31,12 @@ struct Pair {
     plan: SwitchPlan,
     moved: u64,
     peak: u64,
+}
+
+/// What a strategy that is given as its text is called.
+fn named(strategy: &str) -> &str {
+    let name = strategy.lines().find_map(|line| line.strip_prefix("name = \""));
+    name.map_or(strategy, |name| name.trim_end_matches('"'))
 }
 
 /// What differs between a prediction and what came, per thousand of the larger one.
@@ -47,16 +54,33 @@ impl Pair {
     }
 }
 
-/// Measures all ordered pairs on stores of about `bytes` bytes; prints a line for each.
-pub fn run(budget: &Budget, bytes: u64, only: Option<&str>) -> Report {
-    let pool = budget.pool("forecast");
-    let names = strategies();
-    let froms: Vec<&String> = names.iter().filter(|name| only.is_none_or(|only| only == *name)).collect();
+/// The stores.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// About.
+    pub bytes: u64,
+    /// Of a record, key and value; at least 24.
+    pub record_bytes: u64,
+}
+
+/// Measures all ordered pairs on stores of that size; prints a line for each.
+pub fn run(budget: &Budget, size: Size, only: Option<&str>) -> Report {
+    let Size { bytes, record_bytes } = size;
+    // One task is a store and all switches from it.
+    let pool = budget.pool("forecast").with_patience(Duration::from_secs(120 + bytes / record_bytes / 200));
+    let names = strategies_for(bytes / record_bytes);
+    let froms: Vec<&String> = names.iter().filter(|name| only.is_none_or(|only| only == named(name))).collect();
     let pairs: Mutex<Vec<Pair>> = Mutex::default();
     let from = |task: u64| froms[usize::try_from(task).unwrap_or(0)].clone();
-    let replay = |task| format!("forecast --base {} --bytes {bytes} --from {}", budget.base, from(task));
+    let replay = |task| {
+        format!(
+            "forecast --base {} --bytes {bytes} --record-bytes {record_bytes} --from {}",
+            budget.base,
+            named(&from(task))
+        )
+    };
     pool.run(froms.len() as u64, replay, |task| {
-        let measured = measure(&from(task), &names, budget.base, bytes, &pool)?;
+        let measured = measure(&from(task), &names, budget.base, size, &pool)?;
         pairs.lock().unwrap_or_else(PoisonError::into_inner).extend(measured);
         Ok(())
     });
@@ -65,8 +89,8 @@ pub fn run(budget: &Budget, bytes: u64, only: Option<&str>) -> Report {
     for pair in &pairs {
         println!(
             "{:>16} -> {:<16} moved {:>9} of {:>9} ({:>3} permille)   peak {:>9} of {:>9} ({:>3} permille)",
-            pair.from,
-            pair.to,
+            named(&pair.from),
+            named(&pair.to),
             pair.plan.read_bytes + pair.plan.write_bytes,
             pair.moved,
             pair.bytes_error(),
@@ -88,7 +112,7 @@ pub fn run(budget: &Budget, bytes: u64, only: Option<&str>) -> Report {
     if of_bytes.max(of_peak) > MOST_PERMILLE {
         pool.fail(
             &format!("the median errors are {of_bytes} permille of the bytes and {of_peak} of the peak, {MOST_PERMILLE} is the goal"),
-            &format!("forecast --base {} --bytes {bytes}", budget.base),
+            &format!("forecast --base {} --bytes {bytes} --record-bytes {record_bytes}", budget.base),
         );
     }
     pool.finish()
@@ -114,12 +138,12 @@ fn options(strategy: &str, bytes: u64) -> Options {
     options
 }
 
-fn measure(from: &str, names: &[String], base: u64, bytes: u64, pool: &Pool) -> Check<Vec<Pair>> {
-    let loaded = load(from, base, bytes)?;
+fn measure(from: &str, names: &[String], base: u64, size: Size, pool: &Pool) -> Check<Vec<Pair>> {
+    let loaded = load(from, base, size)?;
     let others = names.iter().filter(|name| *name != from);
     others
         .map(|to| {
-            let pair = switch(from, to, loaded.clone_image(), base, bytes)
+            let pair = switch(from, to, loaded.clone_image(), base, size.bytes)
                 .map_err(|violation| Violation(format!("{from} -> {to}: {}", violation.0)));
             pool.count("switches", 1);
             pair
@@ -132,14 +156,14 @@ fn told(error: siltstone::Error) -> Violation {
 }
 
 /// A store under `strategy`, loaded in random order, a half of it written again, a twentieth deleted, at rest.
-fn load(strategy: &str, base: u64, bytes: u64) -> Check<SimFs> {
+fn load(strategy: &str, base: u64, size: Size) -> Check<SimFs> {
     let machine = Machine::new(base);
-    let db = machine.open(&options(strategy, bytes), base, None).map_err(told)?;
+    let db = machine.open(&options(strategy, size.bytes), base, None).map_err(told)?;
     let keyspace = db.default_keyspace();
     let mut rng = Rng::new(base).split("forecast");
-    let records = bytes / RECORD_BYTES;
+    let records = size.bytes / size.record_bytes;
     let key = |n: u64| format!("user{n:012}");
-    let mut value = vec![b'v'; 100];
+    let mut value = vec![b'v'; usize::try_from(size.record_bytes - KEY_BYTES).unwrap_or(100)];
     for n in 0..records * 3 / 2 {
         // Every key once, in an order that is as good as random; then any.
         let number = if n < records { n * 7_368_787 % records } else { rng.below(records) };

@@ -114,7 +114,7 @@ fn config(from: &str, seed: u64) -> Config {
         ..Options::default()
     };
     let keys = (0..KEYS).map(|n| format!("key-{n:03}").into_bytes()).collect();
-    Config { seed, options, keys, unlogged: false, value_limit: 100, steps_between: 4 }
+    Config { seed, options, keys, unlogged: false, may_lose: false, value_limit: 100, steps_between: 4 }
 }
 
 /// A write with background work behind it.

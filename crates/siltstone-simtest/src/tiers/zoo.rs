@@ -9,7 +9,7 @@ use std::time::Duration;
 use siltstone::io::{Clock, RealClock};
 use siltstone::planted::Bug;
 
-use super::{Budget, crash, faults, swarm};
+use super::{Budget, crash, faults, swarm, switch};
 use crate::pool::{Pool, Report};
 
 /// Hunts every bug, `limit` for each.
@@ -78,11 +78,13 @@ pub fn hunt(budget: &Budget, row: u8) -> bool {
     };
     // The cheap look of everything first, the long one after.
     for share in [0.05, 0.2] {
-        let tiers: [(&str, &dyn Fn() -> Report); 4] = [
+        let switches = switch::Scale { seeds: 10, stride: 1 };
+        let tiers: [(&str, &dyn Fn() -> Report); 5] = [
             ("swarm", &|| swarm::run(&each(share), u64::MAX, 3000)),
             ("crash", &|| crash::run(&each(share), 0)),
             ("faults", &|| faults::run(&each(share), None)),
             ("double", &|| crash::run_double(&each(share), 0)),
+            ("switch", &|| switch::run(&each(share), switches, None)),
         ];
         for (name, tier) in tiers {
             if let Some(failure) = tier().failures.first() {
@@ -97,6 +99,6 @@ pub fn hunt(budget: &Budget, row: u8) -> bool {
 /// Without the feature nothing can be planted, so nothing is found.
 #[cfg(not(feature = "planted-bugs"))]
 pub fn hunt(_: &Budget, _: u8) -> bool {
-    let _ = (swarm::run, crash::run, crash::run_double, faults::run);
+    let _ = (swarm::run, crash::run, crash::run_double, faults::run, switch::run);
     false
 }

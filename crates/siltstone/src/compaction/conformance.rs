@@ -113,7 +113,8 @@ impl World<'_> {
         LsmView::new(&self.version, self.sizes)
             .with_running(&self.running)
             .with_cursors(&self.cursors)
-            .with_oldest_snapshot(self.oldest_snapshot)
+            .with_snapshots(self.oldest_snapshot, self.oldest_snapshot)
+            .with_losses(self.policy.loses_oldest())
             .at(self.now_ms)
             .with_last_write(self.flushed_ms)
     }

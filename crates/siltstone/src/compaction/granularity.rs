@@ -40,6 +40,10 @@ pub enum Granularity {
         #[serde(default = "four")]
         files: u32,
     },
+    /// The oldest files of the tree, with whatever older they hide, as many as must go until the rule is quiet. They are dropped with what is
+    /// in them, without a merge: in a keyspace with the option `may_lose_oldest` only ([`oldest`](super::oldest)). Takes the triggers
+    /// `total-size` and `data-ttl`, which take no other.
+    DropOldest {},
     /// One file, with what it overlaps in the next level.
     File {},
     /// Neighbouring files, the first chosen by the movement; `count` or `bytes` says how many.
@@ -93,6 +97,19 @@ pub fn all_runs(view: &LsmView<'_>, level: LevelId) -> Vec<PlanInput> {
     view.level(level).runs.iter().map(|run| whole(level, run)).collect()
 }
 
+/// The oldest `count` runs of a level of those that running jobs do not take away; fewer if there are not as many.
+pub fn oldest_runs(view: &LsmView<'_>, level: LevelId, count: usize) -> Vec<PlanInput> {
+    let runs = view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
+    let mut inputs: Vec<PlanInput> = runs.rev().take(count).map(|run| whole(level, run)).collect();
+    inputs.reverse();
+    inputs
+}
+
+/// The oldest run of a level that is not on its way down.
+pub fn oldest_staying_run(shape: &Shape<'_>, level: LevelId) -> Vec<PlanInput> {
+    shape.staying_runs(level).last().map(|run| whole(level, run)).into_iter().collect()
+}
+
 /// Smallest and largest key of `inputs`, which are not empty.
 fn hull(inputs: &[PlanInput]) -> (&[u8], &[u8]) {
     let first = inputs.iter().filter_map(|input| input.files.first()).map(|file| &file.smallest[..]).min();
@@ -128,8 +145,9 @@ fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place 
     let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
     let own = sources.iter().map(|input| input.run).max().unwrap_or_default();
     let shrinking = shape.deletion_part(to).map(|run| run.order);
+    let leaving = shape.is_pairwise() && coming.is_none() && shape.staying_runs(to).is_empty();
     let run = match there.max(coming) {
-        Some(newest) if shape.is_leveled(to) && Some(newest) != shrinking => newest,
+        Some(newest) if shape.is_leveled(to) && Some(newest) != shrinking && !leaving => newest,
         Some(newest) => own.max(RunOrder(newest.0 + 1)),
         None => own,
     };
@@ -138,9 +156,10 @@ fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place 
 
 /// The layout's own rule: the newer runs of a leveled level are merged into the oldest, a deletion part not counted.
 pub fn into_oldest_run(shape: &Shape<'_>, level: LevelId) -> Option<Draft> {
-    let runs = &shape.view.level(level).runs;
+    let runs = shape.staying_runs(level);
     let runs = &runs[..runs.len() - usize::from(shape.deletion_part(level).is_some())];
     let (oldest, newer) = runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
+    let newer = if shape.is_pairwise() { &newer[newer.len() - 1..] } else { newer };
     let mut inputs: Vec<PlanInput> = newer.iter().map(|run| whole(level, run)).collect();
     let (first, last) = hull(&inputs);
     let met = oldest.overlapping(first, last);

@@ -57,6 +57,11 @@ pub enum Layout {
         /// Every level but the last has an insertion and a deletion part (guo17). Default false.
         #[serde(default)]
         two_phase: bool,
+        /// Every merge takes two runs (luo19 section 2; bLSM). A newer run of a level joins the oldest one by one; the oldest goes down alone,
+        /// when it is full itself; and while it is on its way, what comes into the level makes a new one, so that no level waits for
+        /// the merges below it. Default false: all newer runs at once, a level goes down as a whole, and waits for its run to arrive.
+        #[serde(default)]
+        pairwise: bool,
     },
     /// Every level as many runs as the size ratio, the last one too.
     Tiering {},
@@ -79,6 +84,9 @@ pub enum Layout {
     /// L0 several runs; the other levels several in each division of their keys, which grows from level to level, and whose files merges do
     /// not reach across (PebblesDB).
     Guarded(Guarded),
+    /// One list of runs, newest to oldest, which nothing merges: the rules drop the oldest (RocksDB FIFO). Writers never wait for the number of
+    /// runs, which is bounded by what the rules let the tree hold. Takes granularity `drop-oldest` only.
+    Log {},
     /// One list of whole runs, newest to oldest; merges stay in the level of their oldest input, which is L0 unless another strategy or a
     /// manual compaction put data deeper. The rules see groups of runs instead of levels ([`runs`](super::runs)).
     Runs {
@@ -122,6 +130,7 @@ impl Layout {
             Layout::Hybrid { runs } => runs.get(level.index()).or(runs.last()).copied().unwrap_or(1),
             Layout::Guarded(guarded) if level.0 == 0 => guarded.l0_runs,
             Layout::Guarded(guarded) => guarded.max_guard_files.saturating_add(1),
+            Layout::Log {} => u32::MAX,
             Layout::Runs { expected_runs, .. } => expected_runs.unwrap_or(ratio).max(2),
         }
     }
@@ -154,7 +163,7 @@ impl Shape<'_> {
     /// Whether the level is to have an insertion and a deletion part.
     pub fn is_two_phase(&self, level: LevelId) -> bool {
         let has_parts = match self.layout {
-            Layout::Leveling { two_phase } => *two_phase,
+            Layout::Leveling { two_phase, .. } => *two_phase,
             Layout::OneLeveling { two_phase, .. } => *two_phase && level.0 > 0,
             _ => false,
         };
@@ -169,6 +178,25 @@ impl Shape<'_> {
         }
         let held = self.view.level(level);
         held.runs.last().filter(|_| 2.0 * to_f64(held.bytes()) >= self.capacity_bytes(level))
+    }
+
+    /// Whether every merge takes two runs.
+    pub fn is_pairwise(&self) -> bool {
+        matches!(self.layout, Layout::Leveling { pairwise: true, .. })
+    }
+
+    /// The runs that count for a level, newest first: with a pairwise layout those that are not on their way down, otherwise all.
+    pub fn staying_runs(&self, level: LevelId) -> Vec<&Run> {
+        let runs = self.view.level(level).runs.iter();
+        if self.is_pairwise() { runs.filter(|run| !self.view.is_leaving(level, run)).collect() } else { runs.collect() }
+    }
+
+    /// Bytes that count when a level is measured against its capacity: with a pairwise layout those of its oldest run.
+    pub fn filled_bytes(&self, level: LevelId) -> u64 {
+        if self.is_pairwise() {
+            return self.staying_runs(level).last().map_or(0, |run| run.bytes());
+        }
+        self.view.staying_bytes(level)
     }
 
     /// How many runs the level holds when nothing of it is due: its limit, and one more beside a deletion part.

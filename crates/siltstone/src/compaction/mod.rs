@@ -10,6 +10,7 @@
 //! | [`strategy`] | layout and rules, parsed from TOML; the one policy that we ship |
 //! | [`layout`], [`trigger`], [`granularity`], [`movement`] | the four primitives (sarkar21), pure functions |
 //! | [`guards`] | keys that divide levels with overlapping runs |
+//! | [`oldest`] | dropping the oldest data of a keyspace that may lose it |
 //! | [`targets`] | how much each level should hold |
 //! | [`filters`] | how many filter bits a new run gets |
 //! | [`runs`] | grouping, and the published rules that merge whole runs |
@@ -30,6 +31,7 @@ pub mod granularity;
 pub mod guards;
 pub mod layout;
 pub mod movement;
+pub mod oldest;
 pub mod plan;
 pub mod planner;
 pub mod record;
@@ -83,6 +85,12 @@ pub trait CompactionPolicy: Send + Sync {
 
     /// Whether it looks at [`LsmView::reads_of`]. Only then are reads counted by file, which costs readers a shared counter each.
     fn counts_reads(&self) -> bool {
+        false
+    }
+
+    /// Whether its plans drop data that was not deleted: the oldest of the keyspace. Then it is refused for a keyspace without the option
+    /// [`may_lose_oldest`](crate::KeyspaceOptions::may_lose_oldest).
+    fn loses_oldest(&self) -> bool {
         false
     }
 

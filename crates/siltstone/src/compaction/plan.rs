@@ -88,7 +88,7 @@ pub enum Action {
     Merge,
     /// Only the tree changes: the files stand in the output place afterwards.
     Move,
-    /// The files go away: they hold nothing but tombstones that hide nothing.
+    /// The files go away: they hold nothing but tombstones that hide nothing, or the oldest data of a keyspace that may lose it.
     Drop,
 }
 

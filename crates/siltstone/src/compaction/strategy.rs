@@ -22,6 +22,7 @@ use serde::Deserialize;
 use serde::de::{self, Deserializer, SeqAccess, Visitor};
 use toml::Spanned;
 
+use super::CompactionPolicy;
 use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
@@ -47,6 +48,13 @@ pub struct Preset {
     pub name: &'static str,
     /// Its file.
     pub text: &'static str,
+}
+
+impl Preset {
+    /// Whether it drops the oldest data, so that a keyspace needs the option `may_lose_oldest` for it.
+    pub fn loses_oldest(&self) -> bool {
+        Strategy::named(self.name).is_ok_and(|strategy| strategy.loses_oldest())
+    }
 }
 
 macro_rules! presets {
@@ -87,6 +95,7 @@ static PRESETS: &[Preset] = presets![
     "old",
     "one-leveling",
     "pebblesdb",
+    "rocksdb-fifo",
     "rocksdb-leveled",
     "rocksdb-round-robin",
     "rocksdb-universal",

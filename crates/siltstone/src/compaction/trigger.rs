@@ -10,8 +10,9 @@ use serde::Deserialize;
 
 use super::guards::{self, Column};
 use super::layout::{Layout, Shape};
+use super::oldest;
 use super::plan::{Place, hides_nothing};
-use super::view::{LsmView, MAX_LEVELS};
+use super::view::{LsmView, MAX_LEVELS, Sizes};
 use crate::num::{to_f64, to_u64};
 use crate::version::{FileMeta, LevelId};
 
@@ -98,6 +99,22 @@ pub enum Trigger {
         #[serde(default = "hundred")]
         min_reads: u64,
     },
+    /// The tree holds much, whatever it is (RocksDB FIFO's max_table_files_size). Value: its bytes. It looks at the whole tree, and takes
+    /// granularity `drop-oldest`: afterwards the tree holds less than the limit, and at least the limit less one file.
+    TotalSize {
+        /// The limit, in memtables, above 0. Default 16: RocksDB's 1 GiB with its memtables of 64 MiB.
+        memtables: Option<f64>,
+        /// The limit in bytes, at least 1, whatever the memtable is.
+        bytes: Option<u64>,
+    },
+    /// The oldest file of the tree was written long ago (RocksDB FIFO's ttl). Value: its age in seconds. It looks at the whole tree, and takes
+    /// granularity `drop-oldest`: every file goes that holds nothing younger, in the order of age. A file is as old as the flush or the merge
+    /// that wrote it, so data may stay longer, by the time it was in a memtable or until it was merged, and never shorter.
+    DataTtl {
+        /// How old data may get, as "90s", "15m", "12h" or "30d".
+        #[serde(deserialize_with = "crate::options::age::deserialize")]
+        ttl: Duration,
+    },
     /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
     /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
     /// write. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
@@ -125,6 +142,9 @@ pub enum Trigger {
         reads: u64,
     },
 }
+
+/// Of `total-size`.
+const DEFAULT_MEMTABLES: f64 = 16.0;
 
 const fn ten() -> u64 {
     10
@@ -192,6 +212,8 @@ impl Trigger {
             Trigger::FileStaleness { .. } => "file-staleness",
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
+            Trigger::TotalSize { .. } => "total-size",
+            Trigger::DataTtl { .. } => "data-ttl",
             Trigger::Idle { .. } => "idle",
             Trigger::GuardBytes { .. } => "guard-bytes",
             Trigger::GuardReads { .. } => "guard-reads",
@@ -202,8 +224,28 @@ impl Trigger {
     pub fn is_tree_wide(&self) -> bool {
         matches!(
             self,
-            Trigger::SpaceAmplification { .. } | Trigger::Periodic { .. } | Trigger::TierAmplification { .. }
+            Trigger::SpaceAmplification { .. }
+                | Trigger::Periodic { .. }
+                | Trigger::TierAmplification { .. }
+                | Trigger::TotalSize { .. }
+                | Trigger::DataTtl { .. }
         )
+    }
+
+    /// Whether it is about data that may be lost.
+    pub fn is_about_oldest(&self) -> bool {
+        matches!(self, Trigger::TotalSize { .. } | Trigger::DataTtl { .. })
+    }
+
+    /// The bytes at which `total-size` fires; no limit for others.
+    pub fn limit_bytes(&self, sizes: Sizes) -> u64 {
+        match self {
+            Trigger::TotalSize { bytes: Some(bytes), .. } => *bytes,
+            Trigger::TotalSize { memtables, .. } => {
+                whole(memtables.unwrap_or(DEFAULT_MEMTABLES) * to_f64(sizes.memtable_bytes)).max(1)
+            }
+            _ => u64::MAX,
+        }
     }
 
     /// Whether single files make it fire, so that only those may be taken.
@@ -225,6 +267,7 @@ impl Trigger {
     /// How urgent what it measured in a level is, for [`Priority::HighestScore`](super::strategy::Priority): the measure's score but for
     ///
     /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
+    /// - data that is dropped, which goes before all else;
     /// - tombstones that have expired, which go before all sizes, the shallowest level first;
     /// - reads, which come after all sizes (LevelDB, PebblesDB), and idleness, which comes after those.
     pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
@@ -232,6 +275,8 @@ impl Trigger {
             Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
                 shape.targets.urgency(shape.view, level, measure.score())
             }
+            // Dropping costs nothing, and what goes need not be merged.
+            Trigger::TotalSize { .. } | Trigger::DataTtl { .. } => 1e12,
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
             Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
             // The upper levels first: what comes down from them goes on with the rest.
@@ -245,7 +290,7 @@ impl Trigger {
         let view = shape.view;
         match self {
             Trigger::LevelSaturation { full_at, files: None } => {
-                let value = to_f64(view.staying_bytes(level)) / shape.capacity_bytes(level);
+                let value = to_f64(shape.filled_bytes(level)) / shape.capacity_bytes(level);
                 Some(Measure { value, threshold: *full_at })
             }
             Trigger::LevelSaturation { full_at, files: Some(files) } => {
@@ -302,6 +347,15 @@ impl Trigger {
                 let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
                 Some(Measure { value, threshold: 1.0 })
             }
+            Trigger::TotalSize { .. } => {
+                let threshold = to_f64(self.limit_bytes(view.sizes));
+                Some(Measure { value: to_f64(view.version.bytes()), threshold })
+            }
+            Trigger::DataTtl { ttl } => {
+                let written = oldest::first(view)?.file.created_ms;
+                let value = to_f64(view.now_ms.saturating_sub(written)) / 1000.0;
+                Some(Measure { value, threshold: ttl.as_secs_f64() })
+            }
             Trigger::Idle { after } => {
                 let value = to_f64(view.idle_ms()) / 1000.0;
                 (level < view.last_level()).then_some(Measure { value, threshold: after.as_secs_f64() })
@@ -342,7 +396,13 @@ impl Trigger {
 
     /// Whether time alone makes it fire.
     pub fn is_timed(&self) -> bool {
-        matches!(self, Trigger::FileStaleness { .. } | Trigger::TombstoneTtl { .. } | Trigger::Idle { .. })
+        matches!(
+            self,
+            Trigger::FileStaleness { .. }
+                | Trigger::TombstoneTtl { .. }
+                | Trigger::DataTtl { .. }
+                | Trigger::Idle { .. }
+        )
     }
 
     /// The next wall time, in milliseconds, at which time alone makes it fire in a level where it does not fire now.
@@ -359,6 +419,10 @@ impl Trigger {
                 let allowed_ms = whole(allowed_age_ms(shape, *ttl, level)).saturating_add(1);
                 files().filter_map(|file| Some(file.oldest_tombstone_ms?.saturating_add(allowed_ms))).collect()
             }
+            Trigger::DataTtl { ttl } if level == view.last_level() => oldest::first(view)
+                .map(|aged| aged.file.created_ms.saturating_add(oldest::to_ms(*ttl)))
+                .into_iter()
+                .collect(),
             Trigger::Idle { after } if level < view.last_level() => {
                 let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 view.last_write_ms.map(|ms| ms.saturating_add(after_ms)).into_iter().collect()

@@ -55,6 +55,10 @@ pub struct LsmView<'a> {
     pub last_write_ms: Option<u64>,
     /// The oldest sequence number that a snapshot reads at; none without snapshots.
     pub oldest_snapshot: Option<SeqNo>,
+    /// The newest one. Not known unless it was said: then it counts as the newest that there could be.
+    pub newest_snapshot: Option<SeqNo>,
+    /// Whether the keyspace may lose its oldest data ([`KeyspaceOptions::may_lose_oldest`]).
+    pub may_lose_oldest: bool,
     /// Reads by file. A file that is missing here was not read.
     pub counters: Option<&'a BTreeMap<SstId, ReadCounters>>,
     /// By level, the largest key that round-robin took last; missing or empty stands for the start.
@@ -76,6 +80,8 @@ impl<'a> LsmView<'a> {
             now_ms: 0,
             last_write_ms: None,
             oldest_snapshot: None,
+            newest_snapshot: None,
+            may_lose_oldest: false,
             counters: None,
             cursors: &[],
             running: &[],
@@ -125,10 +131,23 @@ impl<'a> LsmView<'a> {
         self
     }
 
-    /// The same view with this oldest snapshot.
+    /// The same view with this oldest snapshot; the newest is not known.
     #[must_use]
-    pub fn with_oldest_snapshot(mut self, oldest: Option<SeqNo>) -> LsmView<'a> {
-        self.oldest_snapshot = oldest;
+    pub fn with_oldest_snapshot(self, oldest: Option<SeqNo>) -> LsmView<'a> {
+        self.with_snapshots(oldest, oldest.map(|_| SeqNo::MAX))
+    }
+
+    /// The same view with snapshots of which these are the oldest and the newest.
+    #[must_use]
+    pub fn with_snapshots(mut self, oldest: Option<SeqNo>, newest: Option<SeqNo>) -> LsmView<'a> {
+        (self.oldest_snapshot, self.newest_snapshot) = (oldest, newest);
+        self
+    }
+
+    /// The same view of a keyspace that may, or may not, lose its oldest data.
+    #[must_use]
+    pub fn with_losses(mut self, may_lose_oldest: bool) -> LsmView<'a> {
+        self.may_lose_oldest = may_lose_oldest;
         self
     }
 
@@ -187,6 +206,14 @@ impl<'a> LsmView<'a> {
     pub fn is_consumed(&self, level: LevelId, run: &Run) -> bool {
         let place = Place { level, run: run.order };
         self.is_touched(place) && run.files.iter().all(|file| self.is_busy(file.id))
+    }
+
+    /// Whether a running job takes the whole of `run`, which is in `level`, into another level.
+    pub fn is_leaving(&self, level: LevelId, run: &Run) -> bool {
+        let place = Place { level, run: run.order };
+        let leaves =
+            |plan: &Arc<Plan>| plan.output.level != level && plan.inputs.iter().any(|input| input.place() == place);
+        self.running.iter().any(leaves) && self.is_consumed(level, run)
     }
 
     /// The files of a level that no running job reads.
@@ -253,6 +280,11 @@ impl<'a> LsmView<'a> {
     /// For how long nothing has been written, in milliseconds.
     pub fn idle_ms(&self) -> u64 {
         self.last_write_ms.map_or(0, |ms| self.now_ms.saturating_sub(ms))
+    }
+
+    /// Whether some snapshot sees something that is in `file`.
+    pub fn is_seen(&self, file: &FileMeta) -> bool {
+        self.newest_snapshot.is_some_and(|newest| file.min_seq <= newest)
     }
 
     /// Whether every snapshot sees everything that is in `file`.

@@ -72,6 +72,9 @@ pub(crate) struct Core {
     pub(crate) writer: Mutex<WriteState>,
     pub(crate) keyspaces: ArcSwap<BTreeMap<KeyspaceId, Arc<KeyspaceCore>>>,
     pub(crate) snapshots: Mutex<HeldSeqs>,
+    /// Files that some snapshot could see are about to leave their tree, and none sees them yet: new snapshots wait. Changed under the lock of
+    /// `snapshots`.
+    pub(crate) losing: AtomicU64,
     pub(crate) decision_file: Mutex<DecisionFile>,
     pub(crate) health: Health,
 
@@ -115,8 +118,10 @@ pub(crate) struct Core {
 pub(crate) struct KeyspaceCore {
     pub(crate) id: KeyspaceId,
     pub(crate) name: String,
-    /// As it was opened with; the strategy in force is in `steering`.
+    /// As it was opened with; the strategy in force is in `steering`, and `may_lose_oldest` beside.
     pub(crate) options: KeyspaceOptions,
+    /// The option of this name, which can be set while the keyspace is open. Read under the lock of the manifest where data is dropped.
+    pub(crate) may_lose_oldest: AtomicBool,
     /// What decides its compactions. Loaded anew for each decision.
     pub(crate) steering: ArcSwap<Steering>,
     /// Events of a moment when a lock was held.
@@ -228,6 +233,12 @@ impl Core {
     /// Wall time, in milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.wall_ns() / 1_000_000
+    }
+
+    /// The oldest and the newest sequence number that snapshots hold.
+    pub(crate) fn snapshot_ends(&self) -> (Option<SeqNo>, Option<SeqNo>) {
+        let snapshots = self.snapshots.lock();
+        (snapshots.keys().next().copied(), snapshots.keys().next_back().copied())
     }
 
     /// The sequence numbers that snapshots hold, ascending.

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::Serialize;
 
+use crate::compaction::oldest::Loss;
 use crate::compaction::{Action, Decision, Ending, Reason};
 use crate::num::{to_f64, to_u64, to_usize};
 
@@ -35,7 +36,7 @@ pub struct ReasonStats {
     pub moved_files: u64,
     /// Their bytes.
     pub moved_bytes: u64,
-    /// Files that went away unread, because they held dead tombstones only.
+    /// Files that went away unread, because they held dead tombstones only, or the oldest data of a keyspace that may lose it.
     pub dropped_files: u64,
     /// From picking to the manifest's update, all jobs together.
     pub took_ns: u64,
@@ -152,6 +153,8 @@ pub(crate) struct Metrics {
     /// Bytes that merges under way have written and not installed, and bytes that they have released and that are not gone.
     pub(crate) temporary_bytes: u64,
     pub(crate) temporary_bytes_peak: u64,
+    /// What was dropped that was not deleted.
+    pub(crate) lost: Loss,
     runs: VecDeque<RunsSample>,
     /// Milliseconds between samples, at least.
     every_ms: u64,
@@ -177,6 +180,11 @@ impl Metrics {
             level.moved_files += decision.input_files();
             level.moved_bytes += decision.input_bytes();
         }
+    }
+
+    /// Data that was not deleted has gone.
+    pub(crate) fn lose(&mut self, loss: Loss) {
+        self.lost = self.lost.plus(loss);
     }
 
     /// A merge under way has written `more` bytes; it gives all of them back when it ends.

@@ -51,7 +51,7 @@ pub use env::{Cancel, Env};
 pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
-pub use range::Range;
+pub use range::{Range, prefix_bounds};
 pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -330,6 +330,18 @@ impl Keyspace {
         self.core().set_strategy(&self.keyspace, strategy)
     }
 
+    /// Allows the keyspace, or forbids it, to lose data that was not deleted, the oldest first, when its strategy says so: the option
+    /// [`may_lose_oldest`](crate::KeyspaceOptions::may_lose_oldest). Durable when it returns. Before a strategy is set that drops the oldest data
+    /// it must be allowed; before it is forbidden another strategy must be set, twice if the one that drops was in force just before, since that
+    /// would take over from a policy that panics.
+    ///
+    /// # Errors
+    /// `InvalidArgument` if it is to be forbidden to a strategy that does so; `ReadOnly`, `Closed`, `NotFound` if it was dropped; `NoSpace`
+    /// (nothing has changed), `Poisoned`.
+    pub fn set_may_lose_oldest(&self, may: bool) -> Result<()> {
+        self.core().set_may_lose_oldest(&self.keyspace, may)
+    }
+
     /// The dry run of [`set_strategy`](Self::set_strategy): what merges would read and write, how long that takes, how much more space
     /// there must be, and what the tree looks like then. Reads metadata only, and works on a store opened read-only, too; takes up
     /// to seconds for a tree of thousands of files. What is estimated, and how wrong it can be: [`forecast`](crate::forecast).
@@ -439,7 +451,7 @@ impl Keyspace {
     /// # Errors
     /// As [`range`](Self::range).
     pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Range> {
-        self.range(range::prefix_bounds(prefix.as_ref()))
+        self.range(prefix_bounds(prefix.as_ref()))
     }
 
     /// The records whose keys begin with `prefix`, as `snapshot` sees them.
@@ -447,7 +459,7 @@ impl Keyspace {
     /// # Errors
     /// As [`range_at`](Self::range_at).
     pub fn prefix_at(&self, prefix: impl AsRef<[u8]>, snapshot: &Snapshot) -> Result<Range> {
-        self.range_at(range::prefix_bounds(prefix.as_ref()), snapshot)
+        self.range_at(prefix_bounds(prefix.as_ref()), snapshot)
     }
 
     fn check(&self, snapshot: &Snapshot) -> Result<()> {

@@ -16,7 +16,7 @@ use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_L
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::Pace;
-use super::policies::Policies;
+use super::policies::{self, Policies};
 use super::read::{MemSlot, Tree, View};
 use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
@@ -32,6 +32,7 @@ use crate::memtable::ArenaPool;
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
+use crate::schedule::WriteControl;
 use crate::version::{KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, manifest, superblock};
 use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
@@ -62,6 +63,7 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
     let policy = resolve(&env.policies, &options.keyspace.strategy, env.read_only)?;
     if !Manifest::exists(&*env.fs, dir)? {
         options.keyspace.constraint().check(&*policy, Sizes::from(&options.keyspace))?;
+        policies::allow(&*policy, options.keyspace.may_lose_oldest)?;
         check_may_create(&*env.fs, dir, &options, &env)?;
         env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
     } else if options.error_if_exists {
@@ -183,6 +185,10 @@ fn assemble(
         last_job = ring.iter().map(|decision| decision.job).fold(last_job, u64::max);
         let options = KeyspaceOptions::from_text(&keyspace.options_text)?;
         let policy = resolve(&env.policies, &options.strategy, env.read_only)?;
+        if !env.read_only {
+            // A policy of the program's own may have learnt to lose data since the strategy was set.
+            policies::allow(&*policy, options.may_lose_oldest)?;
+        }
         let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy, now_ms);
         memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
         keyspaces.insert(*id, core.0);
@@ -237,6 +243,7 @@ fn assemble(
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
         snapshots: Mutex::default(),
+        losing: AtomicU64::new(0),
         decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
@@ -297,12 +304,13 @@ pub(crate) fn keyspace_core(
     now_ms: u64,
 ) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
     let steering = Steering::new(&options.strategy, policy);
-    let pace = Pace::new(options.max_write_stall);
+    let pace = Pace::new(options.max_write_stall, matches!(options.write_control, WriteControl::Limit(_)));
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
         id,
         name: name.to_owned(),
+        may_lose_oldest: AtomicBool::new(options.may_lose_oldest),
         options,
         steering: ArcSwap::from_pointee(steering),
         untold: Mutex::default(),
@@ -440,7 +448,7 @@ impl Core {
     pub(crate) fn create_keyspace(&self, name: &str, options: &KeyspaceOptions) -> Result<Arc<KeyspaceCore>> {
         self.health.check_write()?;
         options.validate()?;
-        let policy = self.policies.resolve(&options.strategy)?;
+        let policy = self.policies.resolve_for(&options.strategy, options.may_lose_oldest)?;
         options.constraint().check(&*policy, Sizes::from(options))?;
         if name.is_empty() || name.len() > 255 {
             return Err(Error::invalid("a keyspace's name has 1 to 255 bytes"));

@@ -39,12 +39,14 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be.
-    pub(crate) fn new(stall: Option<Duration>) -> Pace {
+    /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be. `keeps_rate` where writes
+    /// may not be faster than their price says, however long that takes.
+    pub(crate) fn new(stall: Option<Duration>, keeps_rate: bool) -> Pace {
         let stall = stall.map(|stall| i64::try_from(stall.as_nanos()).unwrap_or(i64::MAX));
+        let unpromised = if keeps_rate { i64::MAX } else { LONGEST_PAUSE_NS };
         Pace {
             ns_per_kib: AtomicU64::new(0),
-            longest_pause_ns: stall.map_or(LONGEST_PAUSE_NS, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
+            longest_pause_ns: stall.map_or(unpromised, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
             owed_ns: AtomicI64::new(0),
         }
     }

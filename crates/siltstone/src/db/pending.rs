@@ -51,12 +51,13 @@ impl Core {
         let jobs = self.compaction.lock().jobs_of(keyspace.id);
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let now_ms = self.now_ms();
-        let oldest_snapshot = self.snapshots.lock().keys().next().copied();
+        let (oldest, newest) = self.snapshot_ends();
         let view = LsmView::new(&version, Sizes::from(&keyspace.options))
             .with_running(&jobs.plans)
             .with_busy(jobs.made)
             .with_cursors(&jobs.cursors)
-            .with_oldest_snapshot(oldest_snapshot)
+            .with_snapshots(oldest, newest)
+            .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
         let (name, planned, appraisals) =

@@ -65,6 +65,13 @@ impl Policies {
         self.0.get(name).cloned().ok_or_else(missing)
     }
 
+    /// The same for a keyspace with these options, but for the strategy that they name.
+    pub(crate) fn resolve_for(&self, strategy: &str, may_lose_oldest: bool) -> Result<Arc<dyn CompactionPolicy>> {
+        let policy = self.resolve(strategy)?;
+        allow(&*policy, may_lose_oldest)?;
+        Ok(policy)
+    }
+
     /// The same for a store that nothing is compacted in: a policy that is not registered is not needed.
     pub(crate) fn resolve_to_read(&self, strategy: &str) -> Result<Arc<dyn CompactionPolicy>> {
         match named(strategy) {
@@ -78,6 +85,18 @@ impl std::fmt::Debug for Policies {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_set().entries(self.0.keys()).finish()
     }
+}
+
+/// Whether a keyspace with this option may have `policy`.
+pub(crate) fn allow(policy: &dyn CompactionPolicy, may_lose_oldest: bool) -> Result<()> {
+    if may_lose_oldest || !policy.loses_oldest() {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "strategy {} drops the oldest data, deleted or not: set may_lose_oldest = true in the options of the keyspace, when it is created or \
+         with Keyspace::set_may_lose_oldest, to allow that",
+        policy.name()
+    )))
 }
 
 fn named(strategy: &str) -> Option<&str> {

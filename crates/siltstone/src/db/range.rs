@@ -225,7 +225,7 @@ fn owned<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<Bytes> {
 }
 
 /// The bounds of all keys that begin with `prefix`.
-pub(crate) fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
+pub fn prefix_bounds(prefix: &[u8]) -> (Bound<Vec<u8>>, Bound<Vec<u8>>) {
     let mut end = prefix.to_vec();
     // The first key after them: the prefix with its last byte that can grow grown, the rest cut off.
     while let Some(last) = end.pop() {

@@ -19,6 +19,16 @@ impl Snapshot {
         // The number is read and registered under one lock, the one under which merges read the list: a merge either knows
         // of this snapshot or sees only inputs that were visible before it.
         let mut snapshots = core.snapshots.lock();
+        // Data that it would see is being dropped: it is taken a manifest's write later, and sees nothing of that. Who cannot wait any
+        // more finds the store closed.
+        while core.losing.load(Ordering::Acquire) > 0 {
+            drop(snapshots);
+            let waited = core.wait(|| core.losing.load(Ordering::Acquire) == 0);
+            snapshots = core.snapshots.lock();
+            if waited.is_err() {
+                break;
+            }
+        }
         let seq = SeqNo(core.visible.load(Ordering::Acquire));
         let since_ms = core.now_ms();
         snapshots.entry(seq).or_insert(HeldSeq { count: 0, since_ms }).count += 1;
@@ -49,13 +59,14 @@ impl Drop for Snapshot {
     fn drop(&mut self) {
         let mut snapshots = self.core.snapshots.lock();
         let was_oldest = snapshots.first_key_value().is_some_and(|(seq, _)| *seq == self.seq);
+        let was_newest = snapshots.last_key_value().is_some_and(|(seq, _)| *seq == self.seq);
         let held = snapshots.get_mut(&self.seq).expect("registered when it was taken");
         held.count -= 1;
         if held.count == 0 {
             snapshots.remove(&self.seq);
             drop(snapshots);
-            if was_oldest {
-                // Tombstones may have waited for it.
+            if was_oldest || was_newest {
+                // Tombstones may have waited for the oldest, data that may be lost for the newest.
                 self.core.wake_compactions();
             }
         }

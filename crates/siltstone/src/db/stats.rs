@@ -315,6 +315,14 @@ pub struct KeyspaceStats {
     /// The most bytes that unfinished merges took at once beside what is alive: output that is not in the tree yet, and what of files
     /// released in part is dead.
     pub temporary_bytes_peak: u64,
+    /// What was dropped since the store was opened that was not deleted: the oldest data of a keyspace that may lose it.
+    pub lost_files: u64,
+    /// Records in these files, all versions and tombstones.
+    pub lost_records: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
+    /// The largest sequence number among the lost: everything younger is there. 0 if nothing was lost.
+    pub lost_up_to: u64,
     /// What jobs did since the store was opened, by reason.
     pub reasons: Vec<ReasonStats>,
     /// The same over the decisions that are kept, those of earlier openings included.
@@ -451,6 +459,10 @@ impl KeyspaceStats {
         self.write_amplification = ratio(metrics.flush_bytes + metrics.merge_bytes_written, metrics.ingested_bytes);
         self.merge_write_amplification = ratio(metrics.merge_bytes_written, metrics.ingested_bytes);
         self.temporary_bytes_peak = metrics.temporary_bytes_peak;
+        self.lost_files = metrics.lost.files;
+        self.lost_records = metrics.lost.records;
+        self.lost_bytes = metrics.lost.bytes;
+        self.lost_up_to = metrics.lost.newest.0;
         self.reasons = metrics.by_reason.read();
         self.runs_over_time = metrics.runs_over_time();
         // A level that is empty now may have been worked on.

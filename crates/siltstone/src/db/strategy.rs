@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::core::{Core, KeyspaceCore};
+use super::policies::allow;
 use super::read::dropped;
 use super::stats::LevelStats;
 use crate::compaction::{CompactionPolicy, LsmView, Sizes, Strategy};
@@ -54,6 +55,11 @@ impl Steering {
         Steering { strategy: strategy.to_owned(), policy, previous: None, is_last: false, departure: None }
     }
 
+    /// Whether it was set on the open store.
+    pub(crate) fn has_departed(&self) -> bool {
+        self.departure.is_some()
+    }
+
     /// What takes over when this one has panicked; none if this is the last resort.
     fn fallback(&self) -> Option<Steering> {
         let (strategy, policy, is_last) = match &self.previous {
@@ -86,6 +92,10 @@ pub struct SwitchPlan {
     pub moved_files: u64,
     /// Files that go away because they hold nothing but dead tombstones.
     pub dropped_files: u64,
+    /// Files that go away with what is in them: the oldest of a keyspace that may lose it.
+    pub lost_files: u64,
+    /// Their bytes.
+    pub lost_bytes: u64,
     /// Bytes that the merges read.
     pub read_bytes: u64,
     /// Bytes that the merges write.
@@ -132,7 +142,16 @@ impl SwitchProgress {
 impl KeyspaceCore {
     /// The options with the strategy in force.
     pub(crate) fn current_options(&self) -> KeyspaceOptions {
-        KeyspaceOptions { strategy: self.steering.load().strategy.clone(), ..self.options.clone() }
+        KeyspaceOptions {
+            strategy: self.steering.load().strategy.clone(),
+            may_lose_oldest: self.may_lose_oldest(),
+            ..self.options.clone()
+        }
+    }
+
+    /// The option in force.
+    pub(crate) fn may_lose_oldest(&self) -> bool {
+        self.may_lose_oldest.load(Ordering::Acquire)
     }
 
     /// Takes from the policy in force what others look up: the limits on sorted runs that fit the shape of `version`, and whether
@@ -210,13 +229,13 @@ impl Core {
         self.health.check_write()?;
         // A name is a name with blanks around it; a text is kept as it is.
         let strategy = if strategy.contains('\n') { strategy } else { strategy.trim() };
-        let next = Steering::new(strategy, self.policies.resolve(strategy)?);
         let mut manifest = self.lock_manifest()?;
+        let next = Steering::new(strategy, self.policies.resolve_for(strategy, keyspace.may_lose_oldest())?);
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
         }
         let before = keyspace.steering.load_full();
-        let options = KeyspaceOptions { strategy: strategy.to_owned(), ..keyspace.options.clone() };
+        let options = KeyspaceOptions { strategy: strategy.to_owned(), ..keyspace.current_options() };
         let options_text = options.to_text();
         if before.strategy == strategy && manifest.state().keyspaces[&keyspace.id].options_text == options_text {
             return Ok(());
@@ -241,10 +260,35 @@ impl Core {
         Ok(())
     }
 
+    /// Sets the option `may_lose_oldest`, durably.
+    pub(crate) fn set_may_lose_oldest(&self, keyspace: &Arc<KeyspaceCore>, may: bool) -> Result<()> {
+        self.health.check_write()?;
+        // Who drops data asks under this lock.
+        let mut manifest = self.lock_manifest()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(dropped(keyspace));
+        }
+        let steering = keyspace.steering.load_full();
+        // What would take over from a policy that panics counts as well.
+        let previous = steering.previous.iter().map(|(_, policy)| policy);
+        for policy in std::iter::once(&steering.policy).chain(previous) {
+            allow(&**policy, may)?;
+        }
+        if keyspace.may_lose_oldest() == may {
+            return Ok(());
+        }
+        let options = KeyspaceOptions { may_lose_oldest: may, ..keyspace.current_options() };
+        self.poison_on_failure(manifest.commit(&[ManifestEdit::SetOptions(keyspace.id, options.to_text())]))?;
+        keyspace.may_lose_oldest.store(may, Ordering::Release);
+        drop(manifest);
+        self.wake_compactions();
+        Ok(())
+    }
+
     /// The dry run of a switch to `strategy`.
     pub(crate) fn plan_switch(&self, keyspace: &KeyspaceCore, strategy: &str) -> Result<SwitchPlan> {
         self.health.check_open()?;
-        let policy = self.policies.resolve(strategy)?;
+        let policy = self.policies.resolve_for(strategy, keyspace.may_lose_oldest())?;
         let version = Arc::clone(&keyspace.view.load().tree.version);
         let forecast = self.dry_run(keyspace, &*policy, &version, true)?;
         Ok(SwitchPlan {
@@ -253,6 +297,8 @@ impl Core {
             merges: forecast.merges,
             moved_files: forecast.moved_files,
             dropped_files: forecast.dropped_files,
+            lost_files: forecast.lost.files,
+            lost_bytes: forecast.lost.bytes,
             read_bytes: forecast.read_bytes,
             write_bytes: forecast.write_bytes,
             peak_extra_bytes: forecast.peak_extra_bytes,
@@ -304,10 +350,12 @@ impl Core {
         // A job can have ended, or begun, between the two looks.
         running.retain(|plan| with_running && plan.files().all(|file| live.contains(&file.id)));
         let now_ms = self.now_ms();
+        let (oldest, newest) = self.snapshot_ends();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
             .with_running(&running)
             .with_cursors(&cursors)
-            .with_oldest_snapshot(self.snapshots.lock().keys().next().copied())
+            .with_snapshots(oldest, newest)
+            .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
         let keyspaces = self.keyspaces.load();

@@ -23,6 +23,7 @@ use super::read::MemSlot;
 use super::strategy::Steering;
 use crate::compaction::decision::{Decision, Ending};
 use crate::compaction::filters::{MAX_BITS, NewFiles};
+use crate::compaction::oldest::Loss;
 use crate::compaction::plan::{Action, Place, Plan, PlanInput};
 use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
@@ -91,7 +92,8 @@ pub(crate) struct Compactions {
 struct Seen {
     version: Arc<Version>,
     running: Vec<Arc<Plan>>,
-    oldest_snapshot: Option<SeqNo>,
+    /// The oldest and the newest.
+    snapshots: (Option<SeqNo>, Option<SeqNo>),
     /// The policy in force: another one deserves to be asked.
     steering: Arc<Steering>,
 }
@@ -101,7 +103,7 @@ impl PartialEq for Seen {
         Arc::ptr_eq(&self.version, &other.version)
             && self.running.len() == other.running.len()
             && self.running.iter().zip(&other.running).all(|(a, b)| Arc::ptr_eq(a, b))
-            && self.oldest_snapshot == other.oldest_snapshot
+            && self.snapshots == other.snapshots
             && Arc::ptr_eq(&self.steering, &other.steering)
     }
 }
@@ -164,6 +166,8 @@ pub(super) struct Running {
     progress: AtomicU64,
     /// What the scheduler knows of it.
     facts: MergeProgress,
+    /// What it drops that was not deleted.
+    loss: Loss,
     /// The wall time from which it goes before all else, in milliseconds since 1970: a date of `delete_by` depends on it.
     urgent_ms: Option<u64>,
     manual: Option<Arc<Manual>>,
@@ -337,6 +341,8 @@ struct Next {
     plan: Plan,
     /// What the scheduler may know of it; the job's number comes later.
     facts: MergeProgress,
+    /// What it drops that was not deleted.
+    loss: Loss,
     /// From when on a date depends on it.
     urgent_ms: Option<u64>,
     /// Bytes that it may take for a time; 0 without a budget.
@@ -352,12 +358,13 @@ enum Chosen {
 
 impl Running {
     fn new(keyspace: KeyspaceId, next: Next, decision: Arc<Decision>, began_ns: u64) -> Running {
-        let Next { plan, facts, reserved, urgent_ms, manual } = next;
+        let Next { plan, facts, loss, reserved, urgent_ms, manual } = next;
         let runs_of_l0 = AtomicU64::new(runs_of_l0(&plan));
         let plan = Arc::new(plan);
         Running {
             keyspace,
             facts: MergeProgress { job: decision.job, ..facts },
+            loss,
             urgent_ms,
             rest: ArcSwap::new(Arc::clone(&plan)),
             made: Mutex::default(),

@@ -103,7 +103,7 @@ fn a_dry_run_ends_in_a_legal_tree() {
             let flushes: Vec<u64> = (0..rng.between(1, 30)).map(|_| 1 + rng.below(8)).collect();
             let keys = [Some(300), Some(KEYS), None][to_usize(round % 3)];
             let (version, _) = drawn(&mut rng, &flushes, keys, 1);
-            let view = LsmView::new(&version, sizes());
+            let view = LsmView::new(&version, sizes()).with_losses(policy.loses_oldest());
             let lanes = to_usize(1 + round % 3);
             let first = forecast(&policy, &view, among(lanes)).unwrap();
             first.end.check().unwrap();

@@ -1,4 +1,4 @@
-//! Times as users write them: "90s", "15m", "12h", "30d".
+//! Times as users write them: "90s", "15m", "12h", "30d", and where short ones make sense "50ms".
 
 use std::time::Duration;
 
@@ -43,14 +43,15 @@ pub(crate) mod optional {
     }
 }
 
+/// Reads a time as options spell it: a whole number above 0 and one of `ms`, `s`, `m`, `h` and `d`. None for anything else.
+pub fn parse_time(text: &str) -> Option<Duration> {
+    let Some(ms) = text.strip_suffix("ms") else { return parse(text) };
+    Some(Duration::from_millis(ms.parse().ok()?)).filter(|time| !time.is_zero())
+}
+
 /// For serde: a short time that may be left out, as "50ms" or "2s".
 pub(crate) mod short {
-    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer};
-
-    pub(crate) fn parse(text: &str) -> Option<Duration> {
-        let Some(ms) = text.strip_suffix("ms") else { return super::parse(text) };
-        Some(Duration::from_millis(ms.parse().ok()?)).filter(|time| !time.is_zero())
-    }
+    use super::{Deserialize, Deserializer, Duration, Serialize, Serializer, parse_time};
 
     pub(crate) fn text(time: Duration) -> String {
         if time.subsec_nanos() == 0 { super::text(time) } else { format!("{}ms", time.as_millis()) }
@@ -59,7 +60,7 @@ pub(crate) mod short {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
         let text = String::deserialize(deserializer)?;
         let wrong = || serde::de::Error::custom(format!("{text:?} is no time; write \"50ms\", \"2s\" or \"1m\""));
-        parse(&text).ok_or_else(wrong).map(Some)
+        parse_time(&text).ok_or_else(wrong).map(Some)
     }
 
     #[expect(clippy::ref_option, reason = "serde's signature")]
@@ -75,10 +76,10 @@ mod tests {
     #[test]
     fn short_times_print_and_parse_back() {
         for (words, ms) in [("50ms", 50), ("2s", 2000), ("1m", 60_000), ("1500ms", 1500)] {
-            assert_eq!(short::parse(words), Some(Duration::from_millis(ms)));
+            assert_eq!(parse_time(words), Some(Duration::from_millis(ms)));
             assert_eq!(short::text(Duration::from_millis(ms)), words);
         }
-        assert_eq!((short::parse("0ms"), short::parse("5"), short::parse("ms")), (None, None, None));
+        assert_eq!((parse_time("0ms"), parse_time("5"), parse_time("ms")), (None, None, None));
     }
 
     #[test]

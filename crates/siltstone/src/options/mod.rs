@@ -14,6 +14,8 @@ use crate::schedule::{Scheduler, WriteControl};
 
 pub(crate) mod age;
 
+pub use age::parse_time;
+
 /// Options of a store.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -159,6 +161,12 @@ pub struct KeyspaceOptions {
     /// quarter of the time is for the work, so choose it longer than the store takes to merge all that it holds. Default: none.
     #[serde(with = "age::optional", skip_serializing_if = "Option::is_none")]
     pub delete_by: Option<Duration>,
+    /// Data that was not deleted may go, the oldest first, when the strategy says so: a strategy with granularity `drop-oldest` (`rocksdb-fifo`)
+    /// is refused without it. Then a read gives a key's newest version or nothing, never an older one, and nothing only where the newest
+    /// is no younger than what was dropped. Changed while the store is open by
+    /// [`Keyspace::set_may_lose_oldest`](crate::Keyspace::set_may_lose_oldest). Default false.
+    #[serde(skip_serializing_if = "is_default")]
+    pub may_lose_oldest: bool,
 }
 
 impl Default for Options {
@@ -207,6 +215,7 @@ impl Default for KeyspaceOptions {
             write_control: WriteControl::default(),
             max_write_stall: None,
             delete_by: None,
+            may_lose_oldest: false,
         }
     }
 }

@@ -15,9 +15,10 @@
 
 use std::cmp::Ordering;
 
+use crate::codec::{put_varint, varint_len, varint32};
 use crate::key::{Trailer, compare};
 use crate::num::{to_u8, to_u16, to_u32, to_u64};
-use crate::sst::codec::{common_prefix, put_varint, u32_at, u64_at, varint_len, varint32};
+use crate::sst::codec::{common_prefix, u32_at, u64_at};
 use crate::sst::simd;
 
 /// Prefix length and count.

@@ -1,4 +1,4 @@
-//! Integers of the format, and the frame that every block has on disk: payload, compression tag, CRC-32C.
+//! Integers of fixed length, and the frame that every block has on disk: payload, compression tag, CRC-32C.
 
 use crate::num::to_u64;
 
@@ -28,61 +28,6 @@ impl BlockHandle {
 #[inline]
 pub(crate) fn crc(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
-}
-
-/// Bytes that [`put_varint`] takes for `n`.
-#[inline]
-pub(crate) fn varint_len(n: u64) -> usize {
-    // ceil(bits / 7), at least 1.
-    let bits = 64 - (n | 1).leading_zeros();
-    bits.div_ceil(7) as usize
-}
-
-/// Appends `n`, seven bits a byte, lowest first.
-#[inline]
-#[expect(clippy::cast_possible_truncation, reason = "the low byte is what is wanted")]
-pub(crate) fn put_varint(out: &mut Vec<u8>, mut n: u64) {
-    while n >= 0x80 {
-        out.push(n as u8 | 0x80);
-        n >>= 7;
-    }
-    out.push(n as u8);
-}
-
-/// Reads a varint of at most 32 bits at `*at`, before `end`; overlong forms are refused. Moves `*at` past it.
-#[inline(always)]
-pub(crate) fn varint32(bytes: &[u8], at: &mut usize) -> Option<u32> {
-    let first = *bytes.get(*at)?;
-    if first < 0x80 {
-        *at += 1;
-        return Some(u32::from(first));
-    }
-    let second = *bytes.get(*at + 1)?;
-    if second < 0x80 && second != 0 {
-        *at += 2;
-        return Some(u32::from(first & 0x7f) | u32::from(second) << 7);
-    }
-    u32::try_from(varint64(bytes, at)?).ok()
-}
-
-/// Reads a varint at `*at`; overlong forms are refused. Moves `*at` past it.
-pub(crate) fn varint64(bytes: &[u8], at: &mut usize) -> Option<u64> {
-    let mut n = 0u64;
-    for i in 0..10 {
-        let byte = *bytes.get(*at + i)?;
-        if i == 9 && byte > 1 {
-            return None;
-        }
-        n |= u64::from(byte & 0x7f) << (7 * i);
-        if byte < 0x80 {
-            if byte == 0 && i > 0 {
-                return None;
-            }
-            *at += i + 1;
-            return Some(n);
-        }
-    }
-    None
 }
 
 /// The little-endian integer at `at`.
@@ -137,30 +82,6 @@ pub(crate) fn seal_frame(out: &mut Vec<u8>, start: usize, tag: u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn varints_read_back_and_overlong_ones_are_refused() {
-        let mut edge: Vec<u64> =
-            (0..64).flat_map(|bit| [1u64 << bit, (1u64 << bit) - 1, u64::MAX - (1 << bit)]).collect();
-        edge.push(u64::MAX);
-        for n in edge {
-            let mut out = Vec::new();
-            put_varint(&mut out, n);
-            assert_eq!(out.len(), varint_len(n), "{n}");
-            let mut at = 0;
-            assert_eq!(varint64(&out, &mut at), Some(n));
-            assert_eq!(at, out.len());
-            at = 0;
-            assert_eq!(varint32(&out, &mut at), u32::try_from(n).ok());
-            for cut in 0..out.len() {
-                assert_eq!(varint64(&out[..cut], &mut 0), None);
-                assert_eq!(varint32(&out[..cut], &mut 0), None);
-            }
-        }
-        assert_eq!(varint64(&[0x80, 0], &mut 0), None);
-        assert_eq!(varint32(&[0x80, 0], &mut 0), None);
-        assert_eq!(varint64(&[0xff; 10], &mut 0), None);
-    }
 
     #[test]
     fn common_prefix_agrees_with_a_plain_loop() {

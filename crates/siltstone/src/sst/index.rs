@@ -19,9 +19,10 @@
 
 use std::cmp::Ordering;
 
+use crate::codec::{put_varint, varint64};
 use crate::key::{MAX_KEY_BYTES, Trailer, compare};
 use crate::num::{to_u32, to_u64, to_usize};
-use crate::sst::codec::{BlockHandle, MAX_BLOCK_BYTES, common_prefix, put_varint, seal_frame, u64_at, varint64};
+use crate::sst::codec::{BlockHandle, MAX_BLOCK_BYTES, common_prefix, seal_frame, u64_at};
 use crate::sst::compress::TAG_NONE;
 use crate::sst::simd::{Line, descend};
 

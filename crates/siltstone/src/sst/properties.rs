@@ -3,9 +3,9 @@
 
 use bytes::Bytes;
 
+use crate::codec::{put_varint, varint64};
 use crate::key::SeqNo;
 use crate::num::{to_u64, to_usize};
-use crate::sst::codec::{put_varint, varint64};
 
 /// Facts about a table, written by its writer and checked when it is verified.
 #[derive(Clone, PartialEq, Debug, Default)]

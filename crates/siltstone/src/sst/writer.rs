@@ -76,6 +76,8 @@ pub struct TableWriter {
     offset: u64,
     /// What was appended is forced to disk whenever it has grown by this many bytes; 0 for only at the end.
     force_every_bytes: u64,
+    /// Finished blocks are appended when there are this many bytes of them.
+    append_bytes: usize,
     /// Bytes appended since the last time.
     unforced: u64,
     index: IndexBuilder,
@@ -117,6 +119,7 @@ impl TableWriter {
             out: Vec::new(),
             offset: 0,
             force_every_bytes: 0,
+            append_bytes: APPEND_BYTES,
             unforced: 0,
             index: IndexBuilder::default(),
             pending: None,
@@ -139,6 +142,9 @@ impl TableWriter {
     #[must_use]
     pub fn forcing_every(mut self, bytes: u64) -> TableWriter {
         self.force_every_bytes = bytes;
+        if bytes > 0 {
+            self.append_bytes = to_usize(bytes.min(to_u64(APPEND_BYTES)));
+        }
         self
     }
 
@@ -239,7 +245,7 @@ impl TableWriter {
         self.offset += to_u64(self.out.len() - start);
         self.pad_page();
         assert!(self.pending.replace(handle).is_none(), "the block before was not indexed");
-        if self.out.len() >= APPEND_BYTES { self.append() } else { Ok(()) }
+        if self.out.len() >= self.append_bytes { self.append() } else { Ok(()) }
     }
 
     /// Pads to the end of the page if that costs at most a sixteenth of a block.

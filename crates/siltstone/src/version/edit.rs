@@ -32,9 +32,27 @@ impl VersionEdit {
     }
 }
 
-/// Only the levels that the edit names are rebuilt; of the others the vectors are cloned and the files shared.
+/// The next version, checked: only the levels that the edit names are rebuilt; of the others the vectors are cloned and the files shared.
 pub(super) fn apply(version: &Version, edit: &VersionEdit) -> Result<Version> {
-    let mut levels = version.levels.clone();
+    let mut next = version.clone();
+    change(&mut next, edit)?;
+    let broken = |law: String| Error::invalid(format!("version edit leads to a broken tree: {law}"));
+    let places: BTreeSet<_> = edit.added.iter().map(|(level, order, _)| (*level, *order)).collect();
+    for (level, order) in places {
+        let run = next.levels[level.index()].runs.iter().find(|run| run.order == order);
+        run.map_or(Ok(()), check_run).map_err(|law| broken(format!("L{}: run {}: {law}", level.0, order.0)))?;
+    }
+    check_new_files_are_new(version, edit)?;
+    if INVARIANTS {
+        next.check().map_err(broken)?;
+    }
+    Ok(next)
+}
+
+/// Changes `version` in place, and does not look whether it is a tree still: who reads a manifest checks the last one only, since each
+/// check takes as long as the tree is large.
+pub(super) fn change(version: &mut Version, edit: &VersionEdit) -> Result<()> {
+    let levels = &mut version.levels;
     let depth = edit.added.iter().map(|(level, _, _)| level.index() + 1).max().unwrap_or(0);
     if levels.len() < depth {
         levels.resize_with(depth, Level::default);
@@ -50,24 +68,18 @@ pub(super) fn apply(version: &Version, edit: &VersionEdit) -> Result<Version> {
         additions.entry((*level, *order)).or_default().push(Arc::clone(file));
     }
     for ((level, order), ids) in &removals {
-        remove(&mut levels, *level, *order, ids)?;
+        remove(levels, *level, *order, ids)?;
     }
     for ((level, order), files) in additions {
-        add(&mut levels[level.index()], order, files)
-            .map_err(|law| Error::invalid(format!("version edit leads to a broken tree: L{}: {law}", level.0)))?;
+        add(&mut levels[level.index()], order, files);
     }
-    for level in &mut levels {
+    for level in levels.iter_mut() {
         level.runs.retain(|run| !run.files.is_empty());
     }
     while levels.last().is_some_and(|level| level.runs.is_empty() && level.buffer.is_empty()) {
         levels.pop();
     }
-    let next = Version { levels };
-    check_new_files_are_new(version, edit)?;
-    if INVARIANTS {
-        next.check().map_err(|law| Error::invalid(format!("version edit leads to a broken tree: {law}")))?;
-    }
-    Ok(next)
+    Ok(())
 }
 
 fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<SstId>) -> Result<()> {
@@ -88,7 +100,7 @@ fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<
     )))
 }
 
-fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) -> std::result::Result<(), String> {
+fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) {
     // Newest first, so orders descend.
     let at = level.runs.partition_point(|run| run.order > order);
     if level.runs.get(at).is_none_or(|run| run.order != order) {
@@ -97,7 +109,6 @@ fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) -> std::re
     let run = &mut level.runs[at];
     run.files.extend(files);
     run.files.sort_by(|a, b| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
-    check_run(run).map_err(|law| format!("run {}: {law}", order.0))
 }
 
 /// No number is added twice, nor one that the tree still holds elsewhere.

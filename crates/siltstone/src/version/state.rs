@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{KeyspaceId, RunOrder, SstId, Version, VersionEdit};
+use super::{KeyspaceId, RunOrder, SstId, Version, VersionEdit, edit};
 use crate::error::{Error, Result};
 use crate::key::SeqNo;
 use crate::wal::SegmentId;
@@ -89,6 +89,37 @@ impl StoreState {
     /// # Errors
     /// `InvalidArgument` if the edit does not fit the state; then the state may be half changed: throw it away.
     pub fn apply(&mut self, edit: &ManifestEdit) -> Result<()> {
+        self.change(edit, |version, edit| {
+            *version = Arc::new(version.apply(edit)?);
+            Ok(())
+        })
+    }
+
+    /// The state after an edit of a manifest that is read back. Trees are changed in place and not checked: [`check`](Self::check) does
+    /// that after the last edit.
+    ///
+    /// # Errors
+    /// As [`apply`](Self::apply).
+    pub(super) fn replay(&mut self, edit: &ManifestEdit) -> Result<()> {
+        self.change(edit, |version, edit| edit::change(Arc::make_mut(version), edit))
+    }
+
+    /// Whether every tree keeps the laws.
+    ///
+    /// # Errors
+    /// The law that is broken.
+    pub(super) fn check(&self) -> std::result::Result<(), String> {
+        let named = |(id, keyspace): (&KeyspaceId, &KeyspaceState)| {
+            keyspace.version.check().map_err(|law| format!("keyspace {}: {law}", id.0))
+        };
+        self.keyspaces.iter().try_for_each(named)
+    }
+
+    fn change(
+        &mut self,
+        edit: &ManifestEdit,
+        apply: impl FnOnce(&mut Arc<Version>, &VersionEdit) -> Result<()>,
+    ) -> Result<()> {
         match edit {
             ManifestEdit::CreateKeyspace { id, name, options_text } => self.create_keyspace(*id, name, options_text)?,
             ManifestEdit::DropKeyspace(id) => {
@@ -96,7 +127,7 @@ impl StoreState {
                 self.keyspaces.remove(id);
             }
             ManifestEdit::SetOptions(id, text) => self.known(*id)?.options_text.clone_from(text),
-            ManifestEdit::Version(id, edit) => self.apply_version(*id, edit)?,
+            ManifestEdit::Version(id, edit) => self.change_version(*id, edit, apply)?,
             ManifestEdit::Flushed(id, seq) => {
                 forward(&mut self.known(*id)?.flushed_seq, *seq, "flushed sequence number")?
             }
@@ -135,7 +166,12 @@ impl StoreState {
         Ok(())
     }
 
-    fn apply_version(&mut self, id: KeyspaceId, edit: &VersionEdit) -> Result<()> {
+    fn change_version(
+        &mut self,
+        id: KeyspaceId,
+        edit: &VersionEdit,
+        apply: impl FnOnce(&mut Arc<Version>, &VersionEdit) -> Result<()>,
+    ) -> Result<()> {
         let mut next_sst = self.next_sst;
         let keyspace = self.known(id)?;
         for (_, order, file) in &edit.added {
@@ -145,7 +181,7 @@ impl StoreState {
             keyspace.next_run_order = keyspace.next_run_order.max(order);
             next_sst = next_sst.max(SstId(sst));
         }
-        keyspace.version = Arc::new(keyspace.version.apply(edit)?);
+        apply(&mut keyspace.version, edit)?;
         self.next_sst = next_sst;
         Ok(())
     }

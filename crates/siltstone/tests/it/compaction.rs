@@ -128,6 +128,7 @@ impl Room {
             .with_cursors(&self.cursors)
             .with_counters(&self.counters)
             .with_oldest_snapshot(command.parsed("snapshot").map(SeqNo))
+            .with_losses(command.has("losses"))
             .with_last_write(command.parsed::<u64>("wrote"))
             .at(command.parsed("now").unwrap_or(0))
     }
@@ -141,6 +142,7 @@ impl Room {
             "size_ratio",
             "level1",
             "snapshot",
+            "losses",
             "now",
             "wrote",
             "first",
@@ -305,7 +307,7 @@ movement = ["MOVEMENT"]
 fn the_planner_answers_in_time_on_a_tree_of_ten_thousand_files() {
     let version = invisible::large_tree(10_000);
     let sizes = Sizes { memtable_bytes: 100, file_bytes: 100, size_ratio: 0, level1_bytes: 0 };
-    let view = LsmView::new(&version, sizes);
+    let view = LsmView::new(&version, sizes).with_losses(true);
     let presets = strategies().iter().map(|preset| preset.text.to_owned());
     let deepest = ["min-overlap-ratio", "least-overlap-grandparent", "round-robin", "coldest", "refined-mor", "random"];
     let deepest = deepest.iter().map(|movement| DEEPEST.replace("MOVEMENT", movement));

@@ -108,7 +108,8 @@ fn model(strategy: &str, memtable: MemtableKind) {
 #[test]
 fn a_store_agrees_with_a_map_under_every_strategy() {
     // Mostly waiting for syncs: side by side it takes a quarter of the time.
-    let presets = siltstone::compaction::strategies();
+    let presets = siltstone::compaction::strategies().iter().filter(|preset| !preset.loses_oldest());
+    let presets: Vec<_> = presets.collect();
     std::thread::scope(|scope| {
         for part in presets.chunks(presets.len().div_ceil(8)) {
             scope.spawn(|| part.iter().for_each(|preset| model(preset.name, MemtableKind::Tree)));

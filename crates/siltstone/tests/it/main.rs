@@ -5,6 +5,7 @@
 mod compaction;
 mod db;
 mod explain;
+mod fifo;
 mod filters;
 mod golden;
 mod keyspaces;

@@ -92,7 +92,8 @@ fn switching_to_and_fro_under_load_keeps_the_records_and_converges() {
     let folder = tempfile::tempdir().unwrap();
     let db = Db::open(folder.path(), small("leveling")).unwrap();
     let keyspace = db.default_keyspace();
-    let names: Vec<&str> = siltstone::compaction::strategies().iter().map(|preset| preset.name).collect();
+    let presets = siltstone::compaction::strategies().iter().filter(|preset| !preset.loses_oldest());
+    let names: Vec<&str> = presets.map(|preset| preset.name).collect();
     let mut rng = Rng::new(3);
     for round in 0..12 {
         load(&keyspace, round, 700);

@@ -7,6 +7,11 @@ fn every_preset_conforms() {
     for preset in strategies() {
         let strategy = Strategy::named(preset.name).unwrap();
         let report = run(&strategy, 1, 150).unwrap_or_else(|error| panic!("{error}"));
+        if strategy.layout == (Layout::Log {}) {
+            // Only manual compactions merge, and move.
+            assert!(report.drops > 500 && report.merges > 100, "{}: {report:?}", preset.name);
+            continue;
+        }
         let whole_runs = matches!(strategy.layout, Layout::Runs { .. });
         // Neighbours in age that overlap cannot be merged by two jobs at once, and only manual compactions move.
         let varied = whole_runs || (report.moves > 50 && report.concurrent > 20);

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
+use super::super::oldest::{Aged, ages};
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::{Action, Place, Plan, PlanInput};
 use crate::version::{FileMeta, Run, SstId, Version};
@@ -34,6 +35,9 @@ pub enum Law {
     MoveKeepsFiles,
     /// Files that are dropped hold tombstones only, seen by all snapshots, and no older file could hold their keys.
     DropLosesNothing,
+    /// In a keyspace that may lose its oldest data: files that are dropped with more than dead tombstones are the oldest, whatever older
+    /// they hide goes with them, and no snapshot sees any of it.
+    DropsOldest,
 }
 
 impl Law {
@@ -50,6 +54,7 @@ impl Law {
             Law::NewestIsFlushed => "newest-is-flushed",
             Law::MoveKeepsFiles => "move-keeps-files",
             Law::DropLosesNothing => "drop-loses-nothing",
+            Law::DropsOldest => "drops-oldest",
         }
     }
 }
@@ -232,12 +237,47 @@ impl Plan {
 
     fn check_drop(&self, view: &LsmView<'_>) -> Result<(), LawBroken> {
         let inputs: BTreeSet<SstId> = self.files().map(|file| file.id).collect();
-        for input in &self.inputs {
-            for file in &input.files {
-                ensure(only_dead_tombstones(view, input.place(), file, &inputs), Law::DropLosesNothing, || {
-                    format!("file {} holds more than tombstones that hide nothing", file.id.0)
-                })?;
-            }
+        match self.first_loss(view, &inputs) {
+            None => Ok(()),
+            Some(_) if view.may_lose_oldest => self.check_oldest(view, &inputs),
+            Some(file) => broken(
+                Law::DropLosesNothing,
+                format!("file {} holds more than tombstones that hide nothing", file.id.0),
+            ),
+        }
+    }
+
+    /// Whether it drops more than tombstones that hide nothing.
+    pub fn loses(&self, view: &LsmView<'_>) -> bool {
+        let inputs = || self.files().map(|file| file.id).collect();
+        self.action == Action::Drop && self.first_loss(view, &inputs()).is_some()
+    }
+
+    /// A file that holds more than tombstones that hide nothing; those of `leaving` go with it.
+    fn first_loss(&self, view: &LsmView<'_>, leaving: &BTreeSet<SstId>) -> Option<&Arc<FileMeta>> {
+        let mut files = self.inputs.iter().flat_map(|input| input.files.iter().map(move |file| (input.place(), file)));
+        files.find(|(place, file)| !only_dead_tombstones(view, *place, file, leaving)).map(|(_, file)| file)
+    }
+
+    fn check_oldest(&self, view: &LsmView<'_>, leaving: &BTreeSet<SstId>) -> Result<(), LawBroken> {
+        let seen = self.files().find(|file| view.is_seen(file));
+        ensure(seen.is_none(), Law::DropsOldest, || {
+            format!("a snapshot sees file {}", seen.map_or(0, |file| file.id.0))
+        })?;
+        let (goes, stays): (Vec<Aged<'_>>, Vec<Aged<'_>>) =
+            ages(view).into_iter().partition(|aged| leaving.contains(&aged.file.id));
+        let Some(oldest) = stays.into_iter().min_by_key(|aged| aged.age) else {
+            return Ok(());
+        };
+        for aged in &goes {
+            // What a file hides is no younger than it: where all that stays is younger than the file, it hides nothing of that.
+            let closed = aged.age < oldest.age || hides_nothing(view, aged.place, aged.file, leaving);
+            ensure(closed, Law::DropsOldest, || {
+                format!("what file {} hides in older files would come back", aged.file.id.0)
+            })?;
+            ensure(aged.file.max_seq <= oldest.age, Law::DropsOldest, || {
+                format!("file {} stays, which is older than file {}", oldest.file.id.0, aged.file.id.0)
+            })?;
         }
         Ok(())
     }

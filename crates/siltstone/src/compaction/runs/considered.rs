@@ -132,6 +132,7 @@ impl RunPick {
                 scored.collect()
             }
             RunPick::All {}
+            | RunPick::Due {}
             | RunPick::Smallest { .. }
             | RunPick::Oldest { .. }
             | RunPick::Binomial { .. }

@@ -16,6 +16,10 @@ use crate::num::to_usize;
 pub enum RunPick {
     /// All: into the next level where levels are physical, into one run of the same group otherwise.
     All {},
+    /// As many as make the rule fire, the oldest: into the next level where levels are physical, into one run of the same group otherwise. So
+    /// each merge takes away the same number of runs, however many have gathered (luo19 section 2); merges of `all` do more at once when
+    /// they are behind, and what is measured then does not last (luo19 section 6.2).
+    Due {},
     /// Neighbours of similar size (RocksDB universal, rules 3 and 4): the first span, from the newest on, in which each run is not much larger than
     /// the newer ones together; if there is none and the group holds more runs than the trigger allows, as many of the newest as bring it
     /// back to that number.
@@ -261,6 +265,7 @@ impl RunPick {
     pub fn name(&self) -> &'static str {
         match self {
             RunPick::All {} => "all",
+            RunPick::Due {} => "due",
             RunPick::SimilarSize { .. } => "similar-size",
             RunPick::Exploring { .. } => "exploring",
             RunPick::Smallest { .. } => "smallest",
@@ -280,6 +285,7 @@ impl RunPick {
         let span = |span: Option<std::ops::Range<usize>>| span.map(|span| span.collect::<Vec<_>>());
         let chosen = match self {
             RunPick::All {} => runs.iter().all(|run| run.idle).then(|| (0..runs.len()).collect()),
+            RunPick::Due {} => span(rules::oldest(runs, setting.due_runs)),
             RunPick::SimilarSize { percent, min_runs, max_runs, stop } => {
                 let max_runs = max_runs.map_or(usize::MAX, count);
                 let similar = rules::similar_size(runs, *percent, count(*min_runs), max_runs, *stop);

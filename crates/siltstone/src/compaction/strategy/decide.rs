@@ -14,6 +14,7 @@ use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
 use super::super::guards::GuardMask;
 use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
+use super::super::oldest::{self, Dropping};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::runs::{Relief, shard_borders};
@@ -177,7 +178,9 @@ impl CompactionPolicy for Strategy {
         let timed = |rule: &&Rule| rule.trigger.is_timed();
         let shape = self.shape(view);
         if let Some(runs) = Runs::of(&shape) {
-            return runs.next_time_ms(self, view);
+            let drops = self.rules.iter().filter(|rule| rule.trigger.is_about_oldest());
+            let drops = drops.filter_map(|rule| rule.trigger.next_time_ms(&shape, view.last_level()));
+            return drops.chain(runs.next_time_ms(self, view)).min();
         }
         if !self.rules.iter().any(|rule| timed(&rule)) {
             return None;
@@ -195,6 +198,10 @@ impl CompactionPolicy for Strategy {
                 || matches!(rule.trigger, Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. })
         };
         self.rules.iter().any(asks)
+    }
+
+    fn loses_oldest(&self) -> bool {
+        self.rules.iter().any(|rule| rule.granularity == Granularity::DropOldest {})
     }
 
     fn filter_bits(&self, view: &LsmView<'_>, new: &NewFiles<'_>) -> f64 {
@@ -302,6 +309,10 @@ impl Strategy {
             Priority::DeepestFirst => level(b, a).then(rule(a, b)),
             Priority::RoomBelow => crowded(a).cmp(&crowded(b)).then(level(a, b)).then(rule(a, b)),
         });
+        if shape.is_pairwise() {
+            // A full run goes down before another one joins it.
+            firings.sort_by_key(|firing| firing.rule.is_none());
+        }
         if runs.is_some() && self.priority != Priority::RuleOrder {
             // A level does not compare with a group: single files come when no group has anything.
             firings.sort_by_key(|firing| firing.target.is_none());
@@ -343,12 +354,22 @@ impl Strategy {
                 return self.best_file(shape, firing, rule, held);
             }
             Granularity::Guard {} => return self.best_guard(shape, firing, rule, held),
+            Granularity::DropOldest {} => return self.drop_oldest(view, firing, rule, held),
             _ if rule.trigger.is_tree_wide() => granularity::whole_tree(view),
             Granularity::Level {} => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), true))
+                let level_or_run = match shape.is_pairwise() {
+                    true => granularity::oldest_staying_run(shape, level),
+                    false => granularity::all_runs(view, level),
+                };
+                Some(granularity::down(shape, level_or_run, shape.next_level(level), true))
             }
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
+            }
+            Granularity::SortedRuns { pick: RunPick::Due {} } => {
+                let due = granularity::oldest_runs(view, level, whole_runs::due_in_level(shape, level, &rule.trigger));
+                Some(granularity::down(shape, due, shape.next_level(level), false))
+                    .filter(|draft| !draft.inputs.is_empty())
             }
             Granularity::RunSlices { files } => {
                 let bytes = view.sizes.file_bytes.saturating_mul(u64::from(*files));
@@ -400,6 +421,38 @@ impl Strategy {
         };
         let guards = self.guards(plan.output.level);
         plan.cut_at_guards(shape.view, guards)
+    }
+
+    /// The oldest files go, as many as the rule's trigger says.
+    fn drop_oldest(&self, view: &LsmView<'_>, firing: &Firing<'_>, rule: &Rule, held: &Held) -> Attempt {
+        let (going, staying) = match oldest::drop_for(view, &rule.trigger) {
+            Dropping::Files(going, staying) => (going, staying),
+            Dropping::Busy => return Attempt::Blocked(Vec::new()),
+            Dropping::Nothing => return Attempt::Nothing,
+        };
+        let inputs = oldest::inputs(&going);
+        let Some(output) = inputs.first().map(PlanInput::place) else {
+            return Attempt::Nothing;
+        };
+        let mut record = firing.record();
+        record.candidates = oldest::shown(&going, &staying);
+        record.candidates_total = view.version.files().count();
+        let plan = Plan {
+            inputs,
+            output,
+            action: Action::Drop,
+            cut: self.cut_of(view),
+            borders: Vec::new(),
+            reuse: Reuse::Never,
+            release: Release::AtEnd,
+            cursor: None,
+            record,
+        };
+        // Legal by construction, but in a keyspace that may lose nothing; there the law says so.
+        match held.meets(&plan) {
+            false => Attempt::Plan(Box::new(plan)),
+            true => Attempt::Blocked(plan.inputs),
+        }
     }
 
     /// The move of what was flushed last to the deepest level that it may be placed in.
@@ -560,7 +613,7 @@ fn is_free(view: &LsmView<'_>, plan: &Plan, held: &Held) -> bool {
 
 /// How many runs a leveled level holds, and how many are too many for the layout.
 fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
-    let runs = to_f64(to_u64(shape.view.level(level).runs.len()));
+    let runs = to_f64(to_u64(shape.staying_runs(level).len()));
     Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
 }
 

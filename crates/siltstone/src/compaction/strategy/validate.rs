@@ -35,7 +35,7 @@ impl Strategy {
                 whole_runs::validate_grouping(grouping).map_err(|what| (None, format!("layout: grouping: {what}")))?;
             }
             Layout::Guarded(guarded) => guarded.validate().map_err(|what| (None, format!("layout: {what}")))?,
-            Layout::Leveling { .. } | Layout::Tiering {} | Layout::LLeveling {} => {}
+            Layout::Leveling { .. } | Layout::Tiering {} | Layout::LLeveling {} | Layout::Log {} => {}
         }
         self.validate_beside()?;
         whole_runs::validate_cut(self).map_err(|what| (None, what))?;
@@ -43,9 +43,10 @@ impl Strategy {
             self.validate_rule(rule).map_err(|what| (Some(n), what))?;
             whole_runs::validate_rule(&self.layout, rule).map_err(|what| (Some(n), what))?;
             self.validate_guards(rule).map_err(|what| (Some(n), what))?;
+            self.validate_losses(rule).map_err(|what| (Some(n), what))?;
         }
-        if matches!(self.layout, Layout::Runs { .. }) {
-            // What it expects limits the runs of the tree.
+        if matches!(self.layout, Layout::Runs { .. } | Layout::Log {}) {
+            // What it expects limits the runs of the tree; a log's rules limit what it holds.
             return Ok(());
         }
         // Without it, runs would gather until writers stop for good.
@@ -123,6 +124,10 @@ impl Strategy {
                     "reuse: stitch takes another layout than guarded: what is linked could hold guards that no merge has met",
                 );
             }
+        }
+        if self.layout == (Layout::Log {}) && (self.flush_placement > 0 || self.intra_l0.is_some()) {
+            let what = if self.intra_l0.is_some() { "intra_l0" } else { "flush_placement" };
+            return Err((None, format!("{what}: layout log leaves every flush where it is")));
         }
         let files_down = |rule: &Rule| {
             rule.granularity.picks_files()
@@ -212,9 +217,26 @@ impl Strategy {
             }
             _ => {}
         }
-        let two_phase =
-            matches!(self.layout, Layout::Leveling { two_phase: true } | Layout::OneLeveling { two_phase: true, .. });
+        let two_phase = matches!(
+            self.layout,
+            Layout::Leveling { two_phase: true, .. } | Layout::OneLeveling { two_phase: true, .. }
+        );
         let on_leveled = (0..MAX_LEVELS).any(|level| self.may_apply(rule, level) && !self.may_be_tiered(level));
+        if let Layout::Leveling { pairwise: true, two_phase } = self.layout {
+            if two_phase {
+                return Err(
+                    "pairwise levels go down as whole runs, two_phase levels file by file: one of the two".to_owned()
+                );
+            }
+            let by_run = matches!(rule.trigger, Trigger::LevelSaturation { files: None, .. });
+            if !by_run || rule.granularity != (Granularity::Level {}) {
+                return Err(format!(
+                    "pairwise merges whole runs that are full: its rules take trigger level-saturation without files and granularity \
+                     level, not {} and what goes with it",
+                    rule.trigger.name()
+                ));
+            }
+        }
         if two_phase && on_leveled && !picks_files && !rule.trigger.is_tree_wide() {
             return Err(format!(
                 "two_phase levels go down file by file: a rule of theirs takes granularity file or files, and trigger {} with \
@@ -278,10 +300,40 @@ impl Strategy {
         problem.map_or(Ok(()), Err)
     }
 
+    /// What belongs to rules that drop the oldest data.
+    fn validate_losses(&self, rule: &Rule) -> std::result::Result<(), String> {
+        let drops = rule.granularity == Granularity::DropOldest {};
+        let problem = match &rule.trigger {
+            trigger if trigger.is_about_oldest() && !drops => Some(format!(
+                "{} is about data that may be lost: it takes granularity = {{ kind = \"drop-oldest\" }}",
+                trigger.name()
+            )),
+            trigger if drops && !trigger.is_about_oldest() => {
+                Some(format!("granularity drop-oldest takes trigger total-size or data-ttl, not {}", trigger.name()))
+            }
+            trigger if drops && rule.levels != Levels::All => {
+                Some(format!("levels: {} looks at the whole tree: it takes levels = \"all\"", trigger.name()))
+            }
+            Trigger::TotalSize { memtables: Some(_), bytes: Some(_) } => {
+                Some("total-size: memtables or bytes, not both".to_owned())
+            }
+            Trigger::TotalSize { memtables: Some(memtables), .. } if !(*memtables > 0.0 && memtables.is_finite()) => {
+                Some(format!("total-size: memtables = {memtables}: memtables is above 0"))
+            }
+            Trigger::TotalSize { bytes: Some(0), .. } => Some("total-size: bytes = 0: bytes is at least 1".to_owned()),
+            trigger if self.layout == (Layout::Log {}) && !drops => Some(format!(
+                "{}: layout log merges nothing: it takes trigger total-size or data-ttl with granularity drop-oldest",
+                trigger.name()
+            )),
+            _ => None,
+        };
+        problem.map_or(Ok(()), Err)
+    }
+
     fn may_be_tiered(&self, level: u8) -> bool {
         match &self.layout {
             Layout::Leveling { .. } => false,
-            Layout::Tiering {} | Layout::Guarded(_) => true,
+            Layout::Tiering {} | Layout::Guarded(_) | Layout::Log {} => true,
             Layout::OneLeveling { .. } => level == 0,
             // Every level can be the last but L0; the rule of the last level is checked by what is below it, which is leveled.
             Layout::LLeveling {} => true,

@@ -66,6 +66,8 @@ impl<'a> Runs<'a> {
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
+            | Trigger::TotalSize { .. }
+            | Trigger::DataTtl { .. }
             | Trigger::Idle { .. }
             | Trigger::GuardBytes { .. }
             | Trigger::GuardReads { .. } => Vec::new(),
@@ -362,7 +364,7 @@ pub(super) fn validate_pick(pick: &RunPick) -> Result<(), String> {
     let above_0 = |ratio: f64| ensure(ratio > 0.0 && ratio.is_finite(), format!("ratio = {ratio}: ratio is above 0"));
     let at_least_2 = |name: &str, n: u32| ensure(n >= 2, format!("{name} = {n}: {name} is at least 2"));
     let valid = match pick {
-        RunPick::All {} => Ok(()),
+        RunPick::All {} | RunPick::Due {} => Ok(()),
         RunPick::SimilarSize { min_runs, max_runs, .. } => widths(*min_runs, max_runs.unwrap_or(u32::MAX)),
         RunPick::Exploring { min_runs, max_runs, ratio, min_memtables, stuck_runs } => {
             let holds = (0.0..1e9).contains(min_memtables) && *stuck_runs > 0;
@@ -421,6 +423,7 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
         };
     };
     let problem = match (&rule.trigger, &rule.granularity) {
+        (_, Granularity::DropOldest {}) => None,
         (Trigger::TombstoneDensity { .. }, Granularity::File {} | Granularity::Files { .. }) => None,
         (
             _,
@@ -462,7 +465,7 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
 fn pick_and_grouping(pick: &RunPick, grouping: &Grouping) -> Option<&'static str> {
     let in_time = matches!(grouping, Grouping::TimeOrder {} | Grouping::Generations { .. });
     match pick {
-        RunPick::All {} | RunPick::Smallest { .. } | RunPick::Oldest { .. } => None,
+        RunPick::All {} | RunPick::Due {} | RunPick::Smallest { .. } | RunPick::Oldest { .. } => None,
         RunPick::TimeWindow { .. } if matches!(grouping, Grouping::TimeWindows { .. }) => None,
         RunPick::TimeWindow { .. } => Some("pick = \"time-window\" takes grouping time-windows"),
         RunPick::Binomial { .. } | RunPick::SizeLevels { .. } | RunPick::SizeSorted { .. }

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use super::super::core::{Core, KeyspaceCore};
 use super::{ActiveMerge, Jobs, Running};
 use crate::compaction::decision::{Decision, Ended, Ending};
+use crate::compaction::oldest::Loss;
 use crate::compaction::plan::{Action, Plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
@@ -184,16 +185,62 @@ impl Core {
 
     /// Makes an edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
     pub(crate) fn install(&self, keyspace: &Arc<KeyspaceCore>, edit: VersionEdit) -> Result<()> {
+        self.install_if(keyspace, edit, || Ok(()))
+    }
+
+    /// The same for a plan that drops data which was not deleted. A snapshot that was taken since the plan was made may see it: then nothing
+    /// happens. From here until the tree is published new ones wait, so that none sees the data first and misses it afterwards.
+    pub(super) fn install_loss(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        edit: VersionEdit,
+        plan: &Plan,
+        loss: Loss,
+    ) -> Result<()> {
+        let cancelled = |what: &str| Err(Error::new(ErrorKind::Cancelled, what));
+        self.install_if(keyspace, edit, || {
+            if !keyspace.may_lose_oldest() {
+                return cancelled("the keyspace may not lose its oldest data any more");
+            }
+            match self.keep_snapshots_out(plan) {
+                Some(kept_out) => Ok(kept_out),
+                None => cancelled("a snapshot sees what was to be dropped"),
+            }
+        })?;
+        keyspace.metrics.lock().lose(loss);
+        Ok(())
+    }
+
+    /// Makes new snapshots wait until the answer goes; none if one sees a file of `plan` already.
+    fn keep_snapshots_out(&self, plan: &Plan) -> Option<KeptOut<'_>> {
+        let snapshots = self.snapshots.lock();
+        let newest = snapshots.keys().next_back();
+        if newest.is_some_and(|newest| plan.files().any(|file| file.min_seq <= *newest)) {
+            return None;
+        }
+        self.losing.fetch_add(1, Ordering::AcqRel);
+        Some(KeptOut(self))
+    }
+
+    /// The same if `allowed` says so, under the lock of the manifest; what it returns is held until the new tree is published.
+    fn install_if<T>(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        edit: VersionEdit,
+        allowed: impl FnOnce() -> Result<T>,
+    ) -> Result<()> {
         let mut manifest = self.lock_manifest()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::new(ErrorKind::Cancelled, "the keyspace was dropped"));
         }
         let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
         let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.table()).collect();
+        let held = allowed()?;
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
         let version = Arc::clone(&manifest.state().keyspaces[&keyspace.id].version);
         keyspace.set_tree(self.next_tree(keyspace, &version));
+        drop(held);
         drop(manifest);
         self.sample_runs(keyspace);
         // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
@@ -247,5 +294,18 @@ impl Core {
         if !may_be_named || planted::active(Bug::DeletedAfterFailedSync) {
             jobs::discard(&*self.fs, &self.dir, ids, IoCtx::foreground(IoClass::Meta));
         }
+    }
+}
+
+/// New snapshots wait while it is held.
+struct KeptOut<'a>(&'a Core);
+
+impl Drop for KeptOut<'_> {
+    fn drop(&mut self) {
+        {
+            let _snapshots = self.0.snapshots.lock();
+            self.0.losing.fetch_sub(1, Ordering::AcqRel);
+        }
+        self.0.notify();
     }
 }

@@ -12,6 +12,7 @@ use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Running, Seen, ending_
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
 use crate::compaction::decision::Ended;
+use crate::compaction::oldest::Loss;
 use crate::compaction::plan::{Action, LawBroken, Plan};
 use crate::compaction::planner::{self, ManualStep};
 use crate::compaction::view::{LsmView, MAX_LEVELS, Sizes};
@@ -130,17 +131,20 @@ impl Core {
         keyspace: &Arc<KeyspaceCore>,
     ) -> Result<Option<Next>> {
         let Jobs { plans: running, made, cursors, .. } = compactions.jobs_of(keyspace.id);
-        let oldest_snapshot = self.snapshots.lock().keys().next().copied();
+        let snapshots = self.snapshot_ends();
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
         let now_ms = self.now_ms();
         let counters = policy.counts_reads().then(|| tree.reads());
+        let forgets = planted::active(Bug::PickedTwice)
+            || planted::active(Bug::SwitchForgetsRunning) && keyspace.steering.load().has_departed();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))
-            .with_running(if planted::active(Bug::PickedTwice) { &[] } else { &running })
+            .with_running(if forgets { &[] } else { &running })
             .with_busy(made)
             .with_cursors(&cursors)
             .with_counters(counters.as_ref())
-            .with_oldest_snapshot(oldest_snapshot)
+            .with_snapshots(snapshots.0, snapshots.1)
+            .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
         let mut ended = Vec::new();
@@ -183,7 +187,7 @@ impl Core {
                     let seen = Seen {
                         version: Arc::clone(version),
                         running: running.clone(),
-                        oldest_snapshot,
+                        snapshots,
                         steering: keyspace.steering.load_full(),
                     };
                     let plan = self.ask_within(policy, &mut compactions.refused, keyspace, &view, seen);
@@ -198,6 +202,7 @@ impl Core {
         let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
         Ok(fitting.map(|(plan, reserved)| Next {
             facts: MergeProgress::begin(0, keyspace.id.0, &plan, &view),
+            loss: if plan.loses(&view) { Loss::of(plan.files()) } else { Loss::default() },
             urgent_ms: keyspace.deadline().and_then(|deadline| deadline.urgent_from_ms(plan.files())),
             plan,
             reserved,
@@ -283,7 +288,11 @@ impl Core {
                 _ => Vec::new(),
             };
             let moved = to_u64(added.len());
-            let applied = self.install(keyspace, VersionEdit { removed: plan.removed(), added });
+            let edit = VersionEdit { removed: plan.removed(), added };
+            let applied = match running.loss {
+                Loss { files: 0, .. } => self.install(keyspace, edit),
+                loss => self.install_loss(keyspace, edit, plan, loss),
+            };
             self.unregister(&running);
             let took_ns = self.clock.mono_ns().saturating_sub(running.began_ns);
             if let Err(error) = applied {

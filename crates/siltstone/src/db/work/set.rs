@@ -127,7 +127,9 @@ impl MergeSet {
         self.slots.push(Slot { running, merge: Some(merge), paid_until_ns: 0, limit, limited_until_ns: 0 });
     }
 
-    /// What lane `lane` does at this moment. `foreground_bytes` counts what users have moved so far.
+    /// What lane `lane` does at this moment. `foreground_bytes` counts what users have moved so far. A function of its own, so that
+    /// `benches/records.rs` can count it.
+    #[inline(never)]
     pub(super) fn choose(
         &mut self,
         lane: usize,
@@ -169,7 +171,8 @@ impl MergeSet {
         self.scheduler.next(&self.progress, self.lanes, &mut self.shares);
     }
 
-    /// Takes a merge back that has stepped.
+    /// Takes a merge back that has stepped. A function of its own, as `choose` is.
+    #[inline(never)]
     pub(super) fn put_back(&mut self, merge: Box<ActiveMerge>, step: Progressed, now_ns: u64) {
         let Some(at) = self.slots.iter().position(|slot| Arc::ptr_eq(&slot.running, &merge.running)) else { return };
         let Progressed { bytes, share, paid_until_ns } = step;

@@ -108,7 +108,7 @@ fn two_phases_write_about_half_as_much() {
     let rewritten = |two_phase: bool, movement: &str| {
         let text = siltstone::compaction::strategies().iter().find(|preset| preset.name == "lsbm").unwrap().text;
         let strategy = Strategy::parse(&text.replace("\"round-robin\"", &format!("\"{movement}\""))).unwrap();
-        let mut sim = Sim::new(Strategy { layout: Layout::Leveling { two_phase }, ..strategy }, SIZES);
+        let mut sim = Sim::new(Strategy { layout: Layout::Leveling { two_phase, pairwise: false }, ..strategy }, SIZES);
         let mut rng = Rng::new(8);
         let (mut written, mut came) = ([0u64; 8], [0u64; 8]);
         for n in 0..700 {
@@ -140,7 +140,8 @@ fn two_phases_write_about_half_as_much() {
 /// A switch: leveling's tree gets its parts without a rewrite, and a tree of parts becomes leveling's by one merge a level.
 #[test]
 fn the_parts_come_and_go_with_the_strategy() {
-    let leveling = Strategy { layout: Layout::Leveling { two_phase: false }, ..Strategy::named("lsbm").unwrap() };
+    let leveling =
+        Strategy { layout: Layout::Leveling { two_phase: false, pairwise: false }, ..Strategy::named("lsbm").unwrap() };
     let mut sim = Sim::new(leveling.clone(), SIZES);
     let mut rng = Rng::new(4);
     for _ in 0..250 {
