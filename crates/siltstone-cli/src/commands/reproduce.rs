@@ -23,7 +23,8 @@ The runs are made in virtual time, on a simulated disk and with the real engine,
 records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
 result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
 paper, measured, verdict.
-")]
+
+All of luo19 takes some minutes of two cores at the scale 100, one at 1000.")]
 pub(crate) struct Reproduce {
     /// The study
     #[arg(value_parser = siltstone_lab::experiment::STUDIES)]
