@@ -167,13 +167,20 @@ pub fn losing_strategies() -> Vec<String> {
     presets.map(|preset| small(preset.text)).chain([capped.to_owned()]).collect()
 }
 
-/// All strategies that the engine knows but those that lose data, whose answers differ from all others'; by name; one that would show nothing of itself in so small a world as its text, scaled down.
+/// The strategies of the small worlds.
 pub fn strategies() -> Vec<String> {
+    strategies_for(256)
+}
+
+/// All strategies that the engine knows but those that lose data, whose answers differ from all others', by name; one that would show
+/// nothing of itself in a store of so many keys as its text, scaled down.
+pub fn strategies_for(keys: u64) -> Vec<String> {
     let presets = siltstone::compaction::strategy::strategies().iter().filter(|preset| !preset.loses_oldest());
+    // Of fewer than 2^27 keys hardly one would be a guard. In the last level each has 2^6 times as many as in the first.
+    let bits = format!("guard_bits = {}", keys.max(1).ilog2().max(6));
     presets
         .map(|preset| match preset.name {
-            // Of a few hundred keys, none would be a guard.
-            "pebblesdb" => preset.text.replace("guard_bits = 27", "guard_bits = 8").replace("levels = 7", "levels = 4"),
+            "pebblesdb" => preset.text.replace("guard_bits = 27", &bits).replace("levels = 7", "levels = 4"),
             name => name.to_owned(),
         })
         .collect()

@@ -12,7 +12,7 @@ use siltstone::io::sim::SimFs;
 use siltstone::{Durability, KeyspaceOptions, Options, SwitchPlan};
 
 use super::Budget;
-use crate::config::strategies;
+use crate::config::strategies_for;
 use crate::ops::number;
 use crate::pool::{Pool, Report};
 use crate::store::{Check, Machine, Violation, broken};
@@ -31,6 +31,12 @@ struct Pair {
     plan: SwitchPlan,
     moved: u64,
     peak: u64,
+}
+
+/// What a strategy that is given as its text is called.
+fn named(strategy: &str) -> &str {
+    let name = strategy.lines().find_map(|line| line.strip_prefix("name = \""));
+    name.map_or(strategy, |name| name.trim_end_matches('"'))
 }
 
 /// What differs between a prediction and what came, per thousand of the larger one.
@@ -62,12 +68,16 @@ pub fn run(budget: &Budget, size: Size, only: Option<&str>) -> Report {
     let Size { bytes, record_bytes } = size;
     // One task is a store and all switches from it.
     let pool = budget.pool("forecast").with_patience(Duration::from_secs(120 + bytes / record_bytes / 200));
-    let names = strategies();
-    let froms: Vec<&String> = names.iter().filter(|name| only.is_none_or(|only| only == *name)).collect();
+    let names = strategies_for(bytes / record_bytes);
+    let froms: Vec<&String> = names.iter().filter(|name| only.is_none_or(|only| only == named(name))).collect();
     let pairs: Mutex<Vec<Pair>> = Mutex::default();
     let from = |task: u64| froms[usize::try_from(task).unwrap_or(0)].clone();
     let replay = |task| {
-        format!("forecast --base {} --bytes {bytes} --record-bytes {record_bytes} --from {}", budget.base, from(task))
+        format!(
+            "forecast --base {} --bytes {bytes} --record-bytes {record_bytes} --from {}",
+            budget.base,
+            named(&from(task))
+        )
     };
     pool.run(froms.len() as u64, replay, |task| {
         let measured = measure(&from(task), &names, budget.base, size, &pool)?;
@@ -79,8 +89,8 @@ pub fn run(budget: &Budget, size: Size, only: Option<&str>) -> Report {
     for pair in &pairs {
         println!(
             "{:>16} -> {:<16} moved {:>9} of {:>9} ({:>3} permille)   peak {:>9} of {:>9} ({:>3} permille)",
-            pair.from,
-            pair.to,
+            named(&pair.from),
+            named(&pair.to),
             pair.plan.read_bytes + pair.plan.write_bytes,
             pair.moved,
             pair.bytes_error(),
