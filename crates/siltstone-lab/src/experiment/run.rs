@@ -1,16 +1,16 @@
 //! Makes the runs of experiments in virtual time, several at once: each is a world of its own and the same wherever it runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::num::NonZero;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
 
 use anyhow::Context;
 use serde::Serialize;
 use siltstone::Options;
 use siltstone::io::sim::Device;
-use siltstone::schedule::WriteControl;
 use siltstone::schedule::write_control::Limit;
+use siltstone::schedule::{Scheduler, WriteControl};
 
 use super::spec::{Experiment, LoadKind, RunSpec, Setup, Sizes};
 use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
@@ -47,7 +47,8 @@ impl Measures {
         let (load, warm_up_s) = (&trial.load, float(job.load.warm_up_ns) / 1e9);
         let level1 = trial.stats.levels.get(1).map_or(0, |level| level.bytes);
         let seconds = |ns: u64| float(ns) / 1e9;
-        let beside = |level: u8| float(trial.flushes_beside.get(&level).copied().unwrap_or(0));
+        let beside = |level: u8| trial.flushes_beside.get(&level).copied().unwrap_or_default();
+        let mean_beside = |level| crate::num::ratio(beside(level).flushes, beside(level).merges);
         let counted: Vec<_> = load.windows.iter().filter(|window| window.at_s >= warm_up_s).collect();
         let third = counted.len() / 3;
         let mean = |values: &mut dyn Iterator<Item = u64>| {
@@ -80,12 +81,12 @@ impl Measures {
             ("bandwidth_share", load.ops_per_s * float(job.workload.record_bytes()) / float(job.bandwidth)),
             // The size of L1 at the end, by the one that it should have, where that is given.
             ("level1_fill", crate::num::ratio(level1, job.options.keyspace.level1_bytes)),
-            // Flushes during one merge, the most.
-            ("flushes_beside_l1", beside(1)),
-            ("flushes_beside_l2", beside(2)),
-            ("flushes_beside_l3", beside(3)),
-            ("flushes_beside_l4", beside(4)),
-            ("flushes_beside_l5", beside(5)),
+            // Flushes during one merge into a level.
+            ("flushes_beside_l3", mean_beside(3)),
+            ("flushes_beside_l4", mean_beside(4)),
+            ("flushes_beside_l5", mean_beside(5)),
+            ("most_flushes_beside_l1", float(beside(1).most)),
+            ("most_flushes_beside_l2", float(beside(2).most)),
             // Data pages that a query looks into.
             ("point_pages", trial.query_pages.point),
             ("short_pages", trial.query_pages.short),
@@ -127,18 +128,32 @@ impl Job {
         })
     }
 
-    fn run(&self, go_on: &dyn Fn() -> bool) -> anyhow::Result<(LoadResult, Measures)> {
+    /// What loads its store: the loads of luo19's schedulers lead to the same tree nearly, so one is enough for all.
+    fn load_options(&self) -> Options {
+        let shared = matches!(self.options.scheduler, Scheduler::Single | Scheduler::Fair | Scheduler::Greedy(_));
+        let scheduler = if shared { Scheduler::Fair } else { self.options.scheduler };
+        Options { scheduler, ..self.options.clone() }
+    }
+
+    /// Jobs with equal keys begin with the same loaded store.
+    fn load_key(&self) -> String {
+        format!("{:?} {:?} {}", self.load_options(), self.workload, self.bandwidth)
+    }
+
+    fn trial<'a>(&'a self, options: &'a Options) -> Trial<'a> {
+        Trial { options, workload: &self.workload, law: self.law, load: &self.load, queries: self.queries }
+    }
+
+    fn load(&self, go_on: &dyn Fn() -> bool) -> anyhow::Result<SimWorld> {
         let device =
             Device { bandwidth_bytes_per_s: self.bandwidth, background_writes_only: true, ..Device::default() };
         let world = SimWorld::new(device, SimWorld::OPERATION_NS, self.workload.seed);
-        let trial = Trial {
-            options: &self.options,
-            workload: &self.workload,
-            law: self.law,
-            load: &self.load,
-            queries: self.queries,
-        };
-        let result = trial.run(&world, &mut |_, _| go_on())?;
+        self.trial(&self.load_options()).load(&world, &mut |_, _| go_on())?;
+        Ok(world)
+    }
+
+    fn run(&self, loaded: &SimWorld, go_on: &dyn Fn() -> bool) -> anyhow::Result<(LoadResult, Measures)> {
+        let result = self.trial(&self.options).run_loaded(&loaded.fork(), &mut |_, _| go_on())?;
         let measures = Measures::of(self, &result);
         Ok((result.load, measures))
     }
@@ -268,19 +283,99 @@ fn arrivals(
 /// What a thread of [`run_jobs`] has done: which job, and what it measured.
 type Done = (usize, (LoadResult, Measures));
 
+/// Jobs that nobody has taken yet, and the loaded stores that some of them begin with.
+struct Queue<'a> {
+    state: Mutex<QueueState<'a>>,
+    changed: Condvar,
+}
+
+struct QueueState<'a> {
+    /// With their load keys, in the order of these, so that few stores are kept at once.
+    left: VecDeque<(String, usize, &'a Job)>,
+    /// None while a thread loads it.
+    stores: BTreeMap<String, Option<Arc<SimWorld>>>,
+}
+
+impl<'a> Queue<'a> {
+    fn new(jobs: &'a [(usize, Job)]) -> Queue<'a> {
+        let mut left: Vec<_> = jobs.iter().map(|(at, job)| (job.load_key(), *at, job)).collect();
+        left.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
+        let state = Mutex::new(QueueState { left: left.into(), stores: BTreeMap::new() });
+        Queue { state, changed: Condvar::new() }
+    }
+
+    /// The next job, with its store if that is loaded; otherwise whoever takes it loads it. Jobs whose store another thread loads wait.
+    fn take(&self) -> Option<(String, usize, &'a Job, Option<Arc<SimWorld>>)> {
+        let mut state = self.state.lock().expect("no holder panics");
+        loop {
+            let QueueState { left, stores } = &mut *state;
+            let at = left.iter().position(|(key, ..)| stores.get(key).is_none_or(Option::is_some));
+            let Some(at) = at else {
+                if left.is_empty() {
+                    return None;
+                }
+                state = self.changed.wait(state).expect("no holder panics");
+                continue;
+            };
+            let (key, place, job) = left.remove(at)?;
+            let store = stores.entry(key.clone()).or_insert(None).clone();
+            if store.is_some() && !left.iter().any(|(other, ..)| *other == key) {
+                stores.remove(&key);
+            }
+            return Some((key, place, job, store));
+        }
+    }
+
+    /// The store of `key` is there, or could not be loaded.
+    fn loaded(&self, key: &str, store: Option<&Arc<SimWorld>>) {
+        let mut state = self.state.lock().expect("no holder panics");
+        let QueueState { left, stores } = &mut *state;
+        match store.filter(|_| left.iter().any(|(other, ..)| other == key)) {
+            Some(store) => stores.insert(key.to_owned(), Some(Arc::clone(store))),
+            None => stores.remove(key),
+        };
+        drop(state);
+        self.changed.notify_all();
+    }
+}
+
+/// A thread loads a store; at the end, whatever that is, the others hear of it.
+struct Loading<'q, 'a> {
+    queue: &'q Queue<'a>,
+    key: &'q str,
+    store: Option<Arc<SimWorld>>,
+}
+
+impl Drop for Loading<'_, '_> {
+    fn drop(&mut self) {
+        self.queue.loaded(self.key, self.store.as_ref());
+    }
+}
+
 /// Does the jobs, as many at once as there are processors.
 fn run_jobs(jobs: &[(usize, Job)], progress: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Done>> {
-    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let done = AtomicUsize::new(0);
+    let queue = Queue::new(jobs);
     let results: Mutex<Vec<Done>> = Mutex::default();
     let work = || -> anyhow::Result<()> {
-        while let Some((at, job)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let go_on = || progress(done.load(Ordering::Relaxed));
+        let go_on = || progress(done.load(Ordering::Relaxed));
+        while let Some((key, at, job, store)) = queue.take() {
+            let store = match store {
+                Some(store) => store,
+                None => {
+                    let mut loading = Loading { queue: &queue, key: &key, store: None };
+                    if !go_on() {
+                        break;
+                    }
+                    Arc::clone(loading.store.insert(Arc::new(job.load(&go_on)?)))
+                }
+            };
             if !go_on() {
                 break;
             }
-            let result = job.run(&go_on)?;
+            let result = job.run(&store, &go_on)?;
             done.fetch_add(1, Ordering::Relaxed);
-            results.lock().expect("no holder panics").push((*at, result));
+            results.lock().expect("no holder panics").push((at, result));
         }
         Ok(())
     };

@@ -21,19 +21,30 @@ struct Seen {
     at_end: u64,
     /// How many there were when a merge that has not ended was chosen, by its job's number.
     at_choice: BTreeMap<u64, u64>,
-    /// The most during one merge, by the level that it writes.
-    most: BTreeMap<u8, u64>,
+    /// By the level that merges write.
+    beside: BTreeMap<u8, Beside>,
+}
+
+/// Flushes during the merges into a level.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Beside {
+    /// The merges.
+    pub merges: u64,
+    /// Flushes during all of them.
+    pub flushes: u64,
+    /// The most during one of them.
+    pub most: u64,
 }
 
 impl FlushesBeside {
     /// Forgets all merges that have ended.
     pub(super) fn forget(&self) {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).most.clear();
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).beside.clear();
     }
 
-    /// The most flushes during a merge, by the level that the merge writes.
-    pub(super) fn most(&self) -> BTreeMap<u8, u64> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).most.clone()
+    /// What was seen, by the level that merges write.
+    pub(super) fn seen(&self) -> BTreeMap<u8, Beside> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).beside.clone()
     }
 }
 
@@ -49,8 +60,11 @@ impl EventListener for FlushesBeside {
             Event::CompactionEnd { decision, moved: false, .. } => {
                 // It had to wait until the one before had ended.
                 let began = seen.at_choice.remove(&decision.job).unwrap_or_default().max(seen.at_end);
-                let most = seen.most.entry(decision.to_level).or_default();
-                *most = (*most).max(seen.flushes - began);
+                let flushes = seen.flushes - began;
+                let beside = seen.beside.entry(decision.to_level).or_default();
+                beside.merges += 1;
+                beside.flushes += flushes;
+                beside.most = beside.most.max(flushes);
                 seen.at_end = seen.flushes;
             }
             _ => {}

@@ -19,7 +19,7 @@ pub mod two_phase;
 mod world;
 
 pub use arrivals::{Arrivals, Rate, Schedule, Spacing, Stretch};
-pub use beside::{FlushesBeside, QueryPages};
+pub use beside::{Beside, FlushesBeside, QueryPages};
 pub use driver::{Load, LoadResult, Moment, Window, drive};
 pub use phase::{PhaseResult, run_phase};
 pub use trial::{Stage, Trial, TrialResult};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use siltstone::io::Rng;
 use siltstone::{Db, EventListener, KeyspaceStats, Options, Result};
 
-use super::beside::{FlushesBeside, Queries, QueryPages};
+use super::beside::{Beside, FlushesBeside, Queries, QueryPages};
 use super::driver::{Load, LoadResult, Moment, drive};
 use super::world::World;
 use crate::num::{float, index};
@@ -32,10 +32,10 @@ pub struct Trial<'a> {
 pub struct TrialResult {
     /// The writes.
     pub load: LoadResult,
-    /// The store's tree at the end, and what it counted, the loading included.
+    /// The store's tree at the end, and what it counted since it was opened.
     pub stats: KeyspaceStats,
-    /// The most flushes during a merge, by the level that the merge writes; of use where merges run one after the other.
-    pub flushes_beside: BTreeMap<u8, u64>,
+    /// Flushes during merges, by the level that the merges write; of use where they run one after the other.
+    pub flushes_beside: BTreeMap<u8, Beside>,
     /// What the queries looked into; nothing without any.
     pub query_pages: QueryPages,
 }
@@ -56,12 +56,40 @@ impl Trial<'_> {
     /// # Errors
     /// The first error of the store.
     pub fn run(&self, world: &dyn World, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<TrialResult> {
+        self.go(world, true, watch)
+    }
+
+    /// The same in a world that [`load`](Trial::load) has left, or a fork of it.
+    ///
+    /// # Errors
+    /// The first error of the store.
+    pub fn run_loaded(&self, world: &dyn World, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<TrialResult> {
+        self.go(world, false, watch)
+    }
+
+    /// Makes the store in `world`, loads it, waits until nothing is left to merge, and closes it.
+    ///
+    /// # Errors
+    /// The first error of the store.
+    pub fn load(&self, world: &dyn World, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<()> {
+        let db = world.open(self.options, None)?;
+        self.fill(world, &db, watch)?;
+        db.close()
+    }
+
+    fn fill(&self, world: &dyn World, db: &Db, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<()> {
+        let mut writer = Writer::new(self.workload, db, KeyLaw::Shuffled, "load");
+        writer.fill(world, self.workload.records, &mut |moment| watch(Stage::Load, moment))?;
+        db.wait_idle()
+    }
+
+    fn go(&self, world: &dyn World, is_new: bool, watch: &mut dyn FnMut(Stage, Moment) -> bool) -> Result<TrialResult> {
         let beside = Arc::new(FlushesBeside::default());
         let db = world.open(self.options, Some(Arc::clone(&beside) as Arc<dyn EventListener>))?;
-        let mut writer = Writer::new(self.workload, &db);
-        writer.fill(world, self.workload.records, &mut |moment| watch(Stage::Load, moment))?;
-        db.wait_idle()?;
-        writer.picker = KeyPicker::new(self.workload, self.law, "updates");
+        if is_new {
+            self.fill(world, &db, watch)?;
+        }
+        let mut writer = Writer::new(self.workload, &db, self.law, "updates");
         beside.forget();
         let mut queries = self.queries.then(|| Queries::new(self.workload));
         let (mut windows, mut asked) = (0, Ok(()));
@@ -81,7 +109,7 @@ impl Trial<'_> {
         // What is left to merge is of no interest; closing does not wait for it.
         db.close()?;
         let query_pages = queries.map(|queries| queries.pages()).unwrap_or_default();
-        Ok(TrialResult { load, stats, flushes_beside: beside.most(), query_pages })
+        Ok(TrialResult { load, stats, flushes_beside: beside.seen(), query_pages })
     }
 }
 
@@ -95,11 +123,11 @@ struct Writer {
 }
 
 impl Writer {
-    fn new(workload: &Workload, db: &Db) -> Writer {
+    fn new(workload: &Workload, db: &Db, law: KeyLaw, label: &str) -> Writer {
         let value_bytes = index(u64::from(workload.value_bytes));
         Writer {
             keyspace: db.default_keyspace(),
-            picker: KeyPicker::new(workload, KeyLaw::Shuffled, "load"),
+            picker: KeyPicker::new(workload, law, label),
             keys: KeyWriter::new(workload.key_bytes),
             values: ValueSource::new(value_bytes, Rng::new(workload.seed).split("values")),
             value_bytes,

@@ -102,6 +102,17 @@ impl SimWorld {
         SimWorld { clock, fs, executor, seed, operation_ns }
     }
 
+    /// Another world that goes on from here, with a time of its own. No store may be open.
+    #[must_use]
+    pub fn fork(&self) -> SimWorld {
+        let clock = SimClock::new();
+        clock.advance_to(self.clock.mono_ns());
+        let fs = self.fs.clone_image_for(&clock);
+        let executor = SimExecutor::new(&clock, self.seed);
+        executor.set_side_by_side(true);
+        SimWorld { clock, fs, executor, seed: self.seed, operation_ns: self.operation_ns }
+    }
+
     /// The disk.
     pub fn fs(&self) -> &SimFs {
         &self.fs

@@ -119,6 +119,26 @@ fn a_dry_run_ends_in_a_legal_tree() {
     }
 }
 
+/// What no other input reaches into is linked, not written, if the strategy does that and the part is large enough.
+#[test]
+fn linked_parts_are_not_written() {
+    let drawn = "L0  order=2 5:a-c:10K 6:m-p:10K\nL0  order=1 7:b-d:10K 8:x-z:10K\n";
+    let version = crate::version::text::parse(drawn).unwrap();
+    let bytes = |words: &str, file_bytes| {
+        let text = strategies().iter().find(|preset| preset.name == "vt-tree").unwrap().text;
+        let policy = Strategy::parse(&text.replace("{ kind = \"stitch\", max_dead_percent = 50 }", words)).unwrap();
+        let sizes = Sizes { memtable_bytes: 20 << 10, file_bytes, size_ratio: 2, level1_bytes: 0 };
+        let forecast = forecast(&policy, &LsmView::new(&version, sizes), among(1)).unwrap();
+        assert_eq!((forecast.merges, forecast.end.bytes() / 100), (1, version.bytes() / 100));
+        (forecast.read_bytes >> 10, forecast.write_bytes >> 10)
+    };
+    assert_eq!(bytes("\"picked\"", 10 << 10), (40, 40));
+    let (read, written) = bytes("{ kind = \"stitch\" }", 10 << 10);
+    assert!(read < 20 && written == read, "{read} {written}");
+    assert_eq!(bytes("{ kind = \"stitch\", min_bytes = 10000 }", 10 << 10), (20, 20));
+    assert_eq!(bytes("{ kind = \"stitch\" }", 10 << 20), (40, 40));
+}
+
 /// What runs at the start is finished, and counted.
 #[test]
 fn running_jobs_are_finished_first() {

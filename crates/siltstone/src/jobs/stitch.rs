@@ -242,3 +242,6 @@ impl Stitcher {
 fn share(n: u64, part: u64, of: u64) -> u64 {
     u64::try_from(u128::from(n) * u128::from(part) / u128::from(of.max(1))).unwrap_or(u64::MAX)
 }
+
+#[cfg(test)]
+mod tests;

@@ -266,6 +266,12 @@ impl SimFs {
         self.with_disk(disk)
     }
 
+    /// The same for a machine with a clock of its own.
+    pub fn clone_image_for(&self, clock: &Arc<SimClock>) -> SimFs {
+        let state = self.shared.state.lock();
+        SimFs::with(Arc::clone(clock), state.disk.fork(), Meter::new(state.meter.device), state.rng.clone())
+    }
+
     /// The disk as a crash leaves it now: independent of this one, which goes on as if nothing had happened.
     pub fn crash(&self, profile: Profile, rng: &mut Rng) -> SimFs {
         let disk = self.shared.state.lock().disk.crash(profile, rng);

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use siltstone::compaction::layout::Layout;
 use siltstone::compaction::targets::LevelTargets;
-use siltstone::compaction::{Action, Plan, Sizes, Strategy};
+use siltstone::compaction::{Action, LsmView, Plan, Sizes, Strategy, plan};
 use siltstone::io::Rng;
-use siltstone::version::{FileMeta, LevelId};
+use siltstone::version::{FileMeta, LevelId, RunOrder};
 
 use super::sim::Sim;
 
@@ -381,4 +381,35 @@ fn silk_serves_the_shallowest_level_first() {
         }
     }
     assert!(deeper > 20, "{deeper}");
+}
+
+/// The plans that are there at once: each begun, the policy asked again. Runs are numbered from the oldest on.
+fn at_once(name: &str, text: &str) -> Vec<String> {
+    let version = siltstone::version::text::parse(text).unwrap();
+    let sizes = Sizes { memtable_bytes: 1 << 10, file_bytes: 1 << 20, size_ratio: 0, level1_bytes: 0 };
+    let strategy = named(name);
+    let mut running: Vec<Arc<Plan>> = Vec::new();
+    while let Some(plan) = plan(&strategy, &LsmView::new(&version, sizes).with_running(&running)).unwrap() {
+        running.push(Arc::new(plan));
+    }
+    let place = |level: LevelId, run: RunOrder| format!("L{}.{}", level.0, run.0);
+    let show = |plan: &Arc<Plan>| {
+        let inputs: Vec<String> = plan.inputs.iter().map(|input| place(input.level, input.run)).collect();
+        format!("{} {} > {}", plan.action.name(), inputs.join(" "), place(plan.output.level, plan.output.run))
+    };
+    running.iter().map(show).collect()
+}
+
+/// luo19's merges take away the same number of runs each, and no level waits for the merges below it.
+#[test]
+fn luo19s_merges_take_two_runs_or_as_many_as_are_due() {
+    let full = "L0 4:a-z:1K\nL0 3:a-z:1K\nL0 2:a-z:10K\nL1 1:a-z:20K\n";
+    assert_eq!(at_once("asterixdb-leveling", full), ["merge L0.2 L1.1 > L1.1", "merge L0.4 L0.3 > L0.3"]);
+    assert_eq!(at_once("full", full).len(), 1, "all of L0 goes down, and what comes meanwhile waits");
+    // The level below is on its way itself: what comes down makes a new run.
+    let both = "L0 3:a-z:10K\nL1 2:a-z:110K\nL2 1:a-z:200K\n";
+    assert_eq!(at_once("asterixdb-leveling", both), ["merge L1.2 L2.1 > L2.1", "move L0.3 > L1.3"]);
+    let behind = "L0 5:a-z:1K\nL0 4:a-z:1K\nL0 3:a-z:1K\nL0 2:a-z:1K\nL0 1:a-z:1K\n";
+    assert_eq!(at_once("asterixdb-leveling", behind), ["merge L0.2 L0.1 > L0.1"]);
+    assert_eq!(at_once("asterixdb-tiering", behind), ["merge L0.3 L0.2 L0.1 > L1.3"]);
 }
