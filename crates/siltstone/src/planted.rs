@@ -71,6 +71,10 @@ bugs! {
     SwitchForgetsRunning = 42,
     /// A table is deleted with the first of the files that are slices of it.
     SharedTableDeleted = 43,
+    /// Data that may be lost goes although a snapshot sees it.
+    LossIgnoresSnapshots = 44,
+    /// Of the files that are dropped together the older ones stay, and what they hold comes back.
+    LostComesBack = 45,
 }
 
 #[cfg(feature = "planted-bugs")]

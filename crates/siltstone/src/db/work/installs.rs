@@ -197,6 +197,11 @@ impl Core {
         plan: &Plan,
         loss: Loss,
     ) -> Result<()> {
+        let mut edit = edit;
+        if planted::active(Bug::LostComesBack) {
+            let newest = edit.removed.first().map(|(level, run, _)| (*level, *run));
+            edit.removed.retain(|(level, run, _)| Some((*level, *run)) == newest);
+        }
         let cancelled = |what: &str| Err(Error::new(ErrorKind::Cancelled, what));
         self.install_if(keyspace, edit, || {
             if !keyspace.may_lose_oldest() {
@@ -214,7 +219,7 @@ impl Core {
     /// Makes new snapshots wait until the answer goes; none if one sees a file of `plan` already.
     fn keep_snapshots_out(&self, plan: &Plan) -> Option<KeptOut<'_>> {
         let snapshots = self.snapshots.lock();
-        let newest = snapshots.keys().next_back();
+        let newest = snapshots.keys().next_back().filter(|_| !planted::active(Bug::LossIgnoresSnapshots));
         if newest.is_some_and(|newest| plan.files().any(|file| file.min_seq <= *newest)) {
             return None;
         }
