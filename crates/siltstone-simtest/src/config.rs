@@ -4,6 +4,7 @@
 //! levels, roll logs and manifests, evict handles and stall writers. Keys are nasty on purpose: empty, all 0xff, equal in
 //! their first 16 bytes, prefixes of each other, as long as the store allows.
 
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use siltstone::compaction::{Sizes, Strategy};
@@ -48,7 +49,7 @@ impl Config {
         let options = Options {
             write_memory_bytes: (memtable * rng.between(1, 6)).max(4096),
             cache_bytes: [0, 512, 4096, 65_536][index(&mut rng, 4)],
-            max_open_files: [8, 9, 12, 30, 100][index(&mut rng, 5)],
+            max_open_files: [8, 12, 30, 100][index(&mut rng, 4)],
             compaction_threads: crate::ops::number(rng.between(1, 3)),
             rate_limit_bytes_per_s: if rng.one_in(8) { 1 << 20 } else { 0 },
             force_every_bytes: [0, 4096, 16 << 20][index(&mut rng, 3)],
@@ -100,7 +101,7 @@ pub fn keyspace_options(rng: &mut Rng, may_lose: bool) -> KeyspaceOptions {
         size_ratio: crate::ops::number(rng.between(2, 4)),
         level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
         file_bytes: 1024 << rng.below(4),
-        block_bytes: 64 << rng.below(4),
+        block_bytes: [64, 256, 512, 1024][index(rng, 4)],
         filter_bits_per_key: [0.0, 4.0, 10.0][index(rng, 3)],
         compression,
         delete_by: rng.one_in(4).then(|| Duration::from_secs(rng.between(1, 20))),
@@ -155,7 +156,8 @@ pub fn scheduler(seed: u64) -> Scheduler {
 }
 
 /// The strategies that drop the oldest data, with limits that a world reaches, alone and beside merges.
-pub fn losing_strategies() -> Vec<String> {
+pub fn losing_strategies() -> &'static [String] {
+    static SMALL: OnceLock<Vec<String>> = OnceLock::new();
     let presets = siltstone::compaction::strategy::strategies().iter().filter(|preset| preset.loses_oldest());
     let small =
         |text: &str| text.replace("memtables = 16.0", "memtables = 3.0").replace("ttl = \"30d\"", "ttl = \"30s\"");
@@ -164,12 +166,13 @@ pub fn losing_strategies() -> Vec<String> {
                   [[rule]]\nlevels = \"tiered\"\ntrigger = { kind = \"sorted-runs\" }\ngranularity = { kind = \"sorted-runs\" }\n\
                   [[rule]]\nlevels = \"leveled\"\ntrigger = { kind = \"level-saturation\" }\n\
                   granularity = { kind = \"file\" }\nmovement = [\"min-overlap-ratio\"]\n";
-    presets.map(|preset| small(preset.text)).chain([capped.to_owned()]).collect()
+    SMALL.get_or_init(|| presets.map(|preset| small(preset.text)).chain([capped.to_owned()]).collect())
 }
 
 /// The strategies of the small worlds.
-pub fn strategies() -> Vec<String> {
-    strategies_for(256)
+pub fn strategies() -> &'static [String] {
+    static SMALL: OnceLock<Vec<String>> = OnceLock::new();
+    SMALL.get_or_init(|| strategies_for(256))
 }
 
 /// All strategies that the engine knows but those that lose data, whose answers differ from all others', by name; one that would show

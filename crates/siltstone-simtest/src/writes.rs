@@ -67,9 +67,9 @@ impl World {
         if self.allow(outcome)?.is_some() {
             let at = self.model.commit(changes);
             if !self.model.losses().is_empty() {
-                let seq = self.db().stats().last_seq;
+                let seq = self.db().last_seq().0;
                 // Numbers that a crash has taken back are given out again.
-                self.seqs.retain(|(other, _)| *other < seq);
+                while self.seqs.pop_if(|(other, _)| *other >= seq).is_some() {}
                 self.seqs.push((seq, at));
             }
             if ack != Ack::None {
@@ -281,9 +281,11 @@ impl World {
 
     /// Learns up to which position keyspaces have lost data. Losses are counted anew in each life of the store.
     pub(crate) fn note_losses(&mut self) {
-        if self.model.losses().is_empty() {
+        let ended = self.probe.compactions();
+        if self.model.losses().is_empty() || self.losses_seen == ended {
             return;
         }
+        self.losses_seen = ended;
         for live in self.live.iter().filter(|live| live.options.may_lose_oldest) {
             let lost = live.handle.stats().lost_up_to;
             if lost > 0 {

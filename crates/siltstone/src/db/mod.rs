@@ -31,6 +31,7 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 use serde::Serialize;
@@ -41,6 +42,7 @@ use crate::compaction::Decision;
 use crate::compaction::planner::ManualRequest;
 use crate::error::{Error, ErrorKind, Result};
 use crate::key::Kind;
+use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
 use crate::schedule::Scheduler;
@@ -288,6 +290,11 @@ impl Db {
     /// Its folder.
     pub fn path(&self) -> &Path {
         &self.core().dir
+    }
+
+    /// The sequence number of the last write that readers see.
+    pub fn last_seq(&self) -> SeqNo {
+        SeqNo(self.core().visible.load(Ordering::Acquire))
     }
 
     /// Statistics since it was opened, and its size now.
