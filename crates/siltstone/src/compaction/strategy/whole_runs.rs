@@ -137,10 +137,11 @@ impl<'a> Runs<'a> {
     }
 
     fn periodic(&self, view: &LsmView<'_>, age_s: f64, jitter_percent: u32) -> Option<(u8, Target, Measure)> {
-        let created = self.facts.iter().map(|fact| fact.created_ms).min()?;
+        let start = self.facts.iter().position(|fact| fact.idle)?;
+        // Of what would be merged. A newer run that another merge has may be older by date, and no merge of these makes it younger.
+        let created = self.facts[start..].iter().map(|fact| fact.created_ms).min()?;
         let threshold = self.scattered(age_s, jitter_percent)?;
         let measure = Measure { value: to_f64(view.now_ms.saturating_sub(created)) / 1000.0, threshold };
-        let start = self.facts.iter().position(|fact| fact.idle)?;
         let idle = self.facts[start..].iter().all(|fact| fact.idle);
         // One run without tombstones has nothing to gain.
         let gains = self.facts.len() - start >= 2 || view.version.files().any(|(_, _, file)| file.tombstones > 0);
