@@ -99,6 +99,7 @@ impl World {
         }
         let (mut news, mut olds) = (0, 0);
         let mut buffer = Vec::new();
+        self.note_losses();
         for ((uid, key), value) in last {
             let Some(live) = self.live.iter().find(|live| live.uid == uid) else {
                 continue;
@@ -107,8 +108,10 @@ impl World {
             let Some(found) = self.allow(outcome)? else {
                 continue;
             };
-            let mut old = self.model.get(uid, key, self.model.last());
-            if found.is_none() && self.model.losses().contains_key(&uid) {
+            let at = self.model.last();
+            let mut old = self.model.get(uid, key, at);
+            // Only what may be lost by now: a deletion that took place must not pass for a loss.
+            if found.is_none() && self.model.may_miss(self.model.losses(), uid, key, at) {
                 old = None;
             }
             let is_new = crate::model::equal(value, found.as_deref(), &mut buffer);
