@@ -120,14 +120,11 @@ pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Out
         None => {
             let closed = drive(Arrivals::Closed, job.testing_s)?;
             eprintln!("{:<10} {:>9.1} kops/s in the closed loop", engine.name(), closed.ops_per_s / 1000.0);
-            Some((closed.ops_per_s, Rate::over(closed.operations, job.testing_s * SECOND_NS)))
+            Some(Rate::over(closed.operations, job.testing_s * SECOND_NS))
         }
     };
-    let rate = match (job.rate, maximum) {
-        (Some(rate), _) => Rate::per_second(rate),
-        (None, Some((_, maximum))) => maximum.times(job.permille, 1000),
-        (None, None) => Rate::default(),
-    };
+    let share = || maximum.unwrap_or_default().times(job.permille, 1000);
+    let rate = job.rate.map_or_else(share, Rate::per_second);
     store.settle()?;
 
     let done = AtomicBool::new(false);
@@ -139,7 +136,7 @@ pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Out
         (open, watcher.join().expect("the watcher does not panic"))
     });
     let (open, after) = (open?, Usage::now()?);
-    Ok(outcome(engine, job, maximum.map(|(ops, _)| ops), rate.as_f64(), &open, &debts, [before, after]))
+    Ok(outcome(engine, job, maximum.map(Rate::as_f64), rate.as_f64(), &open, &debts, [before, after]))
 }
 
 /// The debt once a second.

@@ -39,6 +39,7 @@ mod codec;
 mod error;
 mod event;
 mod frame;
+mod kind;
 mod num;
 
 pub use batch::Batch;

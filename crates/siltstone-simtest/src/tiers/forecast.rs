@@ -33,10 +33,9 @@ struct Pair {
     peak: u64,
 }
 
-/// What a strategy that is given as its text is called.
-fn named(strategy: &str) -> &str {
-    let name = strategy.lines().find_map(|line| line.strip_prefix("name = \""));
-    name.map_or(strategy, |name| name.trim_end_matches('"'))
+/// What a strategy that is given by name or as its text is called.
+fn named(strategy: &str) -> String {
+    siltstone::compaction::Strategy::resolve(strategy).map_or_else(|_| strategy.to_owned(), |strategy| strategy.name)
 }
 
 /// What differs between a prediction and what came, per thousand of the larger one.

@@ -104,7 +104,8 @@ impl Action {
 }
 
 /// Whether the planner may move files instead of rewriting them.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case")]
 pub enum Reuse {
     /// Files of the inputs' levels that can move go first, whichever they are (wei25).
     #[default]
@@ -119,7 +120,8 @@ pub enum Reuse {
 
 /// When a merge links a part of an input instead of copying it. A table that was linked in part is partly dead, and is kept on disk as long as a
 /// part of it is alive.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Stitch {
     /// Parts of fewer bytes are copied; above 0. Default: a thirty-second of an output file.
     pub min_bytes: Option<u64>,

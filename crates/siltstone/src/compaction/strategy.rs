@@ -27,12 +27,13 @@ use super::filters::FilterBits;
 use super::granularity::Granularity;
 use super::layout::Layout;
 use super::movement::Movement;
-use super::plan::{Release, Reuse, Stitch};
+use super::plan::{Release, Reuse};
 use super::runs::Shards;
 use super::targets::LevelTargets;
 use super::trigger::Trigger;
 use super::view::MAX_LEVELS;
 use crate::error::{Error, Result};
+use crate::kind;
 
 mod decide;
 mod ensembles;
@@ -300,51 +301,7 @@ const fn ten() -> u32 {
 }
 
 fn reuse<'de, D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Reuse, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
-    enum Kind {
-        MovesFirst {},
-        Picked {},
-        Never {},
-        Stitch {
-            min_bytes: Option<u64>,
-            #[serde(default = "max_dead_percent")]
-            max_dead_percent: u8,
-        },
-    }
-
-    fn max_dead_percent() -> u8 {
-        Stitch::default().max_dead_percent
-    }
-
-    struct ReuseVisitor;
-    impl<'de> Visitor<'de> for ReuseVisitor {
-        type Value = Reuse;
-
-        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-            write!(f, "\"moves-first\", \"picked\", \"never\" or {{ kind = \"stitch\", .. }}")
-        }
-
-        fn visit_str<E: de::Error>(self, word: &str) -> std::result::Result<Reuse, E> {
-            match word {
-                "moves-first" => Ok(Reuse::MovesFirst),
-                "picked" => Ok(Reuse::Picked),
-                "never" => Ok(Reuse::Never),
-                _ => Err(E::invalid_value(de::Unexpected::Str(word), &self)),
-            }
-        }
-
-        fn visit_map<A: de::MapAccess<'de>>(self, map: A) -> std::result::Result<Reuse, A::Error> {
-            let kind = Kind::deserialize(de::value::MapAccessDeserializer::new(map))?;
-            Ok(match kind {
-                Kind::MovesFirst {} => Reuse::MovesFirst,
-                Kind::Picked {} => Reuse::Picked,
-                Kind::Never {} => Reuse::Never,
-                Kind::Stitch { min_bytes, max_dead_percent } => Reuse::Stitch(Stitch { min_bytes, max_dead_percent }),
-            })
-        }
-    }
-    deserializer.deserialize_any(ReuseVisitor)
+    kind::read(deserializer, Reuse::deserialize, |read| toml::Value::try_from(read))
 }
 
 impl<'de> Deserialize<'de> for Levels {

@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::kind;
+use crate::kind;
 use crate::compaction::view::MAX_LEVELS;
 use crate::compaction::{CompactionPolicy, LsmView, Plan, Sizes};
 use crate::num::{to_u64, to_usize};

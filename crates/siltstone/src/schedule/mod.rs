@@ -24,7 +24,6 @@ pub mod contract;
 pub mod fair;
 pub mod greedy;
 pub mod keyspaces;
-mod kind;
 mod progress;
 pub mod score;
 pub mod silk;
@@ -40,6 +39,7 @@ use std::fmt;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::compaction::{CompactionPolicy, LsmView, Plan};
+use crate::kind;
 
 pub use crate::io::WorkClass;
 pub use constraint::Constraint;

@@ -14,7 +14,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::kind;
+use crate::kind;
 
 /// How writes of a keyspace wait for merges. In options a word, or a table: `write_control = { kind = "limit", rate_bytes_per_s = 4000000 }`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]

@@ -348,7 +348,7 @@ fn shared_tables_go_with_their_keyspace() {
 #[test]
 fn what_does_not_go_together_is_refused() {
     for (name, from, to, what) in [
-        ("vt-tree", STITCH, "reuse = \"stich\"", "\"moves-first\", \"picked\", \"never\" or { kind = \"stitch\", .. }"),
+        ("vt-tree", STITCH, "reuse = \"stich\"", "`moves-first`, `picked`, `stitch`, `never`"),
         ("vt-tree", "max_dead_percent = 50", "max_dead = 50", "max_dead_percent"),
         ("vt-tree", "max_dead_percent = 50", "max_dead_percent = 100", "from 0 to 99"),
         ("vt-tree", "max_dead_percent = 50", "min_bytes = 0", "min_bytes is above 0"),
