@@ -82,6 +82,7 @@ pub fn keyspace_options(rng: &mut Rng, may_lose: bool) -> KeyspaceOptions {
     let may_lose_oldest = may_lose && !rng.one_in(4);
     let strategies = match may_lose_oldest && rng.one_in(2) {
         true => losing_strategies(),
+        false if rng.one_in(8) => stitching_strategies(),
         false => strategies(),
     };
     // zstd makes a context for each tiny table, which takes most of a world's time: one world in eight is enough of it.
@@ -169,6 +170,20 @@ pub fn losing_strategies() -> &'static [String] {
     SMALL.get_or_init(|| presets.map(|preset| small(preset.text)).chain([capped.to_owned()]).collect())
 }
 
+/// The strategies whose merges link what they would only copy, linking the smallest parts; and one that merges file by file, so that the files
+/// of one table part soon.
+fn stitching_strategies() -> &'static [String] {
+    static SMALL: OnceLock<Vec<String>> = OnceLock::new();
+    let presets = siltstone::compaction::strategy::strategies().iter().filter(|preset| preset.text.contains(STITCH));
+    let small = |text: &str| text.replace(STITCH, "kind = \"stitch\", min_bytes = 1");
+    let by_file = "name = \"stitched\"\nlayout = { kind = \"one-leveling\", l0_runs = 2 }\n\
+                   reuse = { kind = \"stitch\", min_bytes = 1, max_dead_percent = 90 }\n\
+                   [[rule]]\nlevels = \"tiered\"\ntrigger = { kind = \"sorted-runs\" }\ngranularity = { kind = \"sorted-runs\" }\n\
+                   [[rule]]\nlevels = \"leveled\"\ntrigger = { kind = \"level-saturation\" }\n\
+                   granularity = { kind = \"file\" }\nmovement = [\"round-robin\"]\n";
+    SMALL.get_or_init(|| presets.map(|preset| small(preset.text)).chain([by_file.to_owned()]).collect())
+}
+
 /// The strategies of the small worlds.
 pub fn strategies() -> &'static [String] {
     static SMALL: OnceLock<Vec<String>> = OnceLock::new();
@@ -200,6 +215,8 @@ pub fn released_progressively(name: &str) -> String {
         _ => name.to_owned(),
     }
 }
+
+const STITCH: &str = "kind = \"stitch\"";
 
 fn keys(rng: &mut Rng) -> Vec<Vec<u8>> {
     let count = [16, 60, 250, 1000][index(rng, 4)];

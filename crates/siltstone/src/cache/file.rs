@@ -388,7 +388,7 @@ impl PurgeQueue {
     }
 
     /// Adds a file.
-    fn push(&self, id: SstId, bytes: u64) {
+    pub(crate) fn push(&self, id: SstId, bytes: u64) {
         self.files.lock().push((id, bytes));
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {

@@ -12,9 +12,9 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::kind;
 use crate::compaction::view::MAX_LEVELS;
 use crate::compaction::{CompactionPolicy, LsmView, Plan, Sizes};
+use crate::kind;
 use crate::num::{to_u64, to_usize};
 use crate::version::{LevelId, Version};
 

@@ -251,9 +251,10 @@ impl Core {
         // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
         let shared = version.sliced();
         for LiveFile { table, .. } in before.files().filter(|file| removed.contains(&file.meta.id)) {
-            let is_shared = shared.contains_key(&table.id()) && !planted::active(Bug::SharedTableDeleted);
-            if !kept.contains(&table.id()) && !is_shared {
+            if !kept.contains(&table.id()) && !shared.contains_key(&table.id()) {
                 table.mark_obsolete();
+            } else if planted::active(Bug::SharedTableDeleted) {
+                self.tables.purge_queue().push(table.id(), table.bytes());
             }
         }
         Ok(())
