@@ -171,7 +171,8 @@ fn check(machine: &Machine, db: &Db, deletes: &mut VecDeque<u64>) -> Check {
         .flat_map(|run| &run.files)
         .map(|f| f.tombstones)
         .sum();
-    if found > deletes.len() as u64 {
+    // How many are in a slice of a table nobody has counted.
+    if found > deletes.len() as u64 && keyspace.stats().slices == 0 {
         let stats = keyspace.delete_stats();
         return broken(format!(
             "{found} tombstones, but only {} deletes were made in the last hour: {stats:?}\n{:?}",

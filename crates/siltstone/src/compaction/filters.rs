@@ -22,6 +22,7 @@ use super::layout::Shape;
 use super::plan::{Place, PlanInput, places};
 use super::view::LsmView;
 use crate::num::{to_f64, to_usize};
+use crate::sst::filter::expected_rate;
 use crate::version::LevelId;
 
 /// How the option `filter_bits_per_key` is shared out among the runs that flushes and merges write. Ingested tables get it as it is.
@@ -37,6 +38,10 @@ pub enum FilterBits {
         /// L0 first, each from 0 (no filter) to 64; the last entry holds for all deeper levels.
         bits: Vec<f64>,
     },
+    /// Every run so many bits that the runs of a full level together answer falsely as often as one run would with the option's: about
+    /// 1.44 log2 of their number more. A lookup then asks one run of a level and that rate, however many runs there are, as
+    /// with one filter for the whole level (SlimDB).
+    LevelRate {},
     /// No filter for the oldest run, where most lookups that come so far find what they look for (WiredTiger's bloom_oldest = false).
     NoneOnOldest {},
 }
@@ -71,6 +76,7 @@ impl FilterBits {
             FilterBits::PerLevel { bits } => {
                 bits.get(new.place.level.index()).or(bits.last()).copied().unwrap_or(new.option_bits)
             }
+            FilterBits::LevelRate {} => shared_rate(new.option_bits, shape.runs_at_rest(new.place.level)),
             FilterBits::NoneOnOldest {} => {
                 let oldest = entries_by_run(shape.view, new).into_keys().next_back();
                 if oldest == Some(new.place) { 0.0 } else { new.option_bits }
@@ -81,6 +87,20 @@ impl FilterBits {
             }
         }
     }
+}
+
+/// Bits per key with which `runs` filters together answer falsely as often as one of `bits`; at most [`MAX_BITS`].
+pub fn shared_rate(bits: f64, runs: u32) -> f64 {
+    if bits <= 0.0 || runs <= 1 {
+        return bits;
+    }
+    let rate = expected_rate(bits) / f64::from(runs);
+    let (mut few, mut enough) = (bits, MAX_BITS);
+    while enough - few > 0.05 {
+        let middle = f64::midpoint(few, enough);
+        if expected_rate(middle) > rate { few = middle } else { enough = middle }
+    }
+    enough
 }
 
 /// The entries of every run once `new` is in the tree, newest first; runs that are consumed wholly are gone.

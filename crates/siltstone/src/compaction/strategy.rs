@@ -106,6 +106,7 @@ static PRESETS: &[Preset] = presets![
     "scylla-stcs",
     "sifrdb",
     "silk",
+    "slimdb",
     "stepped-merge",
     "tarantool",
     "tier",

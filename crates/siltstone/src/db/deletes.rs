@@ -26,7 +26,7 @@ pub struct DeleteStats {
     pub keyspace: String,
     /// The option, in milliseconds.
     pub delete_by_ms: Option<u64>,
-    /// Tombstones in the files.
+    /// Tombstones in the files; an estimate where files are slices.
     pub tombstones: u64,
     /// Files that hold some.
     pub files: u64,

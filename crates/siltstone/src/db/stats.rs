@@ -254,7 +254,7 @@ pub struct KeyspaceStats {
     pub raw_bytes: u64,
     /// Records in the files, all versions and tombstones.
     pub entries: u64,
-    /// Tombstones in the files.
+    /// Tombstones in the files; an estimate where files are slices.
     pub tombstones: u64,
     /// Bytes of its memtables.
     pub memtable_bytes: u64,

@@ -91,6 +91,25 @@ fn probes_for(bits_per_key: f64) -> u8 {
     (bits_per_key * 0.6).round().clamp(1.0, f64::from(MAX_PROBES)) as u8
 }
 
+/// The share of absent keys that a filter of many keys lets through: a line holds a Poisson-distributed number of them.
+pub(crate) fn expected_rate(bits_per_key: f64) -> f64 {
+    if bits_per_key <= 0.0 {
+        return 1.0;
+    }
+    const BITS: f64 = (8 * LINE_BYTES) as f64;
+    let mean = BITS / bits_per_key;
+    let probes = f64::from(probes_for(bits_per_key));
+    let most = (mean + 12.0 * mean.sqrt() + 12.0).ceil();
+    let (mut keys, mut ln_likelihood, mut rate) = (0.0f64, -mean, 0.0);
+    while keys <= most {
+        let unset = (probes * keys * (-1.0 / BITS).ln_1p()).exp();
+        rate += ln_likelihood.exp() * (1.0 - unset).powf(probes);
+        keys += 1.0;
+        ln_likelihood += (mean / keys).ln();
+    }
+    rate
+}
+
 /// Appends a filter block over `hashes` to `out`, and nothing if there are no bits or no keys.
 #[expect(
     clippy::cast_possible_truncation,
@@ -138,6 +157,7 @@ mod tests {
     }
 
     #[test]
+    #[expect(clippy::cast_precision_loss, reason = "counts")]
     fn every_key_is_found_and_few_others_are() {
         let hash = |i: u32| crate::key::hash(&i.to_be_bytes());
         // (bits per key, highest share of false positives in thousandths)
@@ -147,6 +167,9 @@ mod tests {
             assert!(hashes.iter().all(|&h| filter.may_contain(h)));
             let wrong = (20_000..120_000).filter(|&i| filter.may_contain(hash(i))).count();
             assert!(wrong <= most * 100, "{bits} bits: {wrong} of 100000");
+            let (found, expected) = (wrong as f64, expected_rate(bits) * 100_000.0);
+            let deviation = 4.0 * expected.sqrt() + 0.05 * expected;
+            assert!((found - expected).abs() <= deviation, "{bits} bits: {found}, expected {expected}");
         }
     }
 

@@ -6,7 +6,9 @@
     reason = "tests use real files and compute with counts"
 )]
 
-use siltstone::compaction::filters::{NewFiles, monkey};
+use std::path::Path;
+
+use siltstone::compaction::filters::{NewFiles, monkey, shared_rate};
 use siltstone::compaction::{CompactionPolicy, LsmView, Place, PlanInput, Sizes, Strategy};
 use siltstone::io::Rng;
 use siltstone::version::text::parse;
@@ -122,30 +124,39 @@ struct Measured {
     bytes: u64,
 }
 
-fn measure(filter_bits: &str, bits_per_key: f64) -> Measured {
-    let folder = tempfile::tempdir().unwrap();
-    // Every run covers nearly all keys. A file that moves would bring the bits of the level above with it.
-    let strategy = strategy("tiering", filter_bits);
+/// A store into which so many memtables of 1000 records with even keys in random order were flushed, and these keys.
+fn filled(folder: &Path, strategy: String, size_ratio: u32, bits_per_key: f64, flushes: u32) -> (Db, Vec<[u8; 8]>) {
     let keyspace = KeyspaceOptions {
         memtable_bytes: 256 << 10,
         file_bytes: 16 << 10,
-        size_ratio: 3,
+        size_ratio,
         filter_bits_per_key: bits_per_key,
         strategy,
         ..KeyspaceOptions::default()
     };
-    let db = Db::open(folder.path(), Options { keyspace, compaction_threads: 1, ..Options::default() }).unwrap();
+    let db = Db::open(folder, Options { keyspace, compaction_threads: 1, ..Options::default() }).unwrap();
     let store = db.default_keyspace();
     let mut rng = Rng::new(8);
-    // With a ratio of 3, 26 flushes leave two runs in each of three levels.
-    for _ in 0..26 {
+    let mut keys = Vec::new();
+    for _ in 0..flushes {
         for n in 0..1000u64 {
-            // Even numbers in random order.
-            store.put((2 * rng.below(1 << 30)).to_be_bytes(), n.to_be_bytes()).unwrap();
+            let key = (2 * rng.below(1 << 30)).to_be_bytes();
+            store.put(key, n.to_be_bytes()).unwrap();
+            keys.push(key);
         }
         db.flush().unwrap();
         db.wait_idle().unwrap();
     }
+    (db, keys)
+}
+
+fn measure(filter_bits: &str, bits_per_key: f64) -> Measured {
+    let folder = tempfile::tempdir().unwrap();
+    // Every run covers nearly all keys. A file that moves would bring the bits of the level above with it. With a ratio of 3, 26 flushes
+    // leave two runs in each of three levels.
+    let (db, _) = filled(folder.path(), strategy("tiering", filter_bits), 3, bits_per_key, 26);
+    let store = db.default_keyspace();
+    let mut rng = Rng::new(9);
     let before = db.stats();
     let keys: Vec<_> = (0..20_000).map(|_| (2 * rng.below(1 << 30) + 1).to_be_bytes()).collect();
     for key in &keys {
@@ -202,4 +213,40 @@ fn measured_false_positives_are_those_of_the_bits() {
     );
     // Not for more memory: files differ by their filters alone.
     assert!(monkey_.bytes < uniform.bytes + uniform.bytes / 100, "{} {}", monkey_.bytes, uniform.bytes);
+}
+
+/// Runs that a lookup asks in vain, for keys that are there and for keys that are not.
+fn asked_in_vain(strategy: &str, runs: u32, flushes: u32) -> [f64; 2] {
+    let folder = tempfile::tempdir().unwrap();
+    let (db, there) = filled(folder.path(), strategy.to_owned(), runs + 1, 10.0, flushes);
+    let store = db.default_keyspace();
+    [true, false].map(|is_there| {
+        let mut rng = Rng::new(10);
+        let before = db.stats().filter_false_positives;
+        for _ in 0..40_000 {
+            let absent = (2 * rng.below(1 << 30) + 1).to_be_bytes();
+            let key = if is_there { there[index(rng.below(there.len() as u64))] } else { absent };
+            assert_eq!(store.get(key).unwrap().is_some(), is_there);
+        }
+        (db.stats().filter_false_positives - before) as f64 / 40_000.0
+    })
+}
+
+/// A lookup asks one run of a level and a share of a run in vain, no matter how many there are.
+#[test]
+fn slimdb_asks_one_run_of_a_level() {
+    let uniform = strategy("tiering", "{ kind = \"uniform\" }");
+    // One run with 10 bits a key.
+    let [_, rate] = asked_in_vain(&uniform, 2, 1);
+    assert!(rate > 0.006 && rate < 0.013, "{rate}");
+    for (runs, flushes, levels) in [(4, 24, 2.0), (8, 8, 1.0), (16, 16, 1.0)] {
+        let [present, absent] = asked_in_vain("slimdb", runs, flushes);
+        assert!(absent < 1.2 * levels * rate && present < absent, "{runs} runs: {present}, {absent}, one run: {rate}");
+        let [_, without] = asked_in_vain(&uniform, runs, flushes);
+        assert!(without > 0.7 * levels * f64::from(runs) * rate, "{runs} runs: {without}");
+        // What it costs: a flat filter would need 1.44 bits a key for each doubling of the runs.
+        let doublings = f64::from(runs + 1).log2();
+        let more = shared_rate(10.0, runs + 1) - 10.0;
+        assert!(more > 1.44 * doublings && more < 1.8 * doublings, "{runs} runs: {more}");
+    }
 }

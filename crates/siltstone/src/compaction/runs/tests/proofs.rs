@@ -405,7 +405,7 @@ impl Tree {
 
 #[test]
 fn stepped_merge_writes_each_byte_once_a_level() {
-    for (name, ratio) in [("stepped-merge", 10), ("asterixdb-tiering", 3)] {
+    for (name, ratio) in [("stepped-merge", 10), ("slimdb", 10), ("asterixdb-tiering", 3)] {
         let mut tree = Tree::named(name);
         let mut rng = Rng::new(10);
         for _ in 0..3000 {
@@ -420,9 +420,8 @@ fn stepped_merge_writes_each_byte_once_a_level() {
 /// Tiering in which a range of all runs is a job.
 #[test]
 fn slices_of_runs_need_little_space_for_a_merge() {
-    let sliced = [("granularity = { kind = \"sorted-runs\" }", "granularity = { kind = \"run-slices\", files = 4 }")];
-    let grown = |name: &str, words: &[(&str, &str)]| {
-        let mut tree = Tree::adapted(name, words);
+    let grown = |name: &str| {
+        let mut tree = Tree::named(name);
         tree.sizes.file_bytes = MEMTABLE;
         tree.cut_bytes = Some(MEMTABLE);
         // Uneven sizes, so that the files of two runs do not begin at the same keys by themselves.
@@ -432,7 +431,7 @@ fn slices_of_runs_need_little_space_for_a_merge() {
         }
         tree
     };
-    let (sliced, whole) = (grown("sifrdb", &sliced), grown("stepped-merge", &[]));
+    let (sliced, whole) = (grown("slimdb"), grown("stepped-merge"));
     // The largest merge takes ten runs of a hundred memtables each; what a job reads is what it needs room for.
     let largest = |tree: &Tree| {
         let deep = tree.plans.iter().filter(|plan| plan.output.level == LevelId(3));
