@@ -24,8 +24,8 @@ impl BlockHandle {
     }
 }
 
-/// CRC-32C.
-#[inline]
+/// CRC-32C. Not inlined: each copy brings some dozens of kibibytes of code for all kinds of processors.
+#[inline(never)]
 pub(crate) fn crc(bytes: &[u8]) -> u32 {
     crc_fast::crc32_iscsi(bytes)
 }
