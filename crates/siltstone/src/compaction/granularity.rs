@@ -107,7 +107,7 @@ pub fn oldest_runs(view: &LsmView<'_>, level: LevelId, count: usize) -> Vec<Plan
 
 /// The oldest run of a level that is not on its way down.
 pub fn oldest_staying_run(shape: &Shape<'_>, level: LevelId) -> Vec<PlanInput> {
-    shape.staying_runs(level).last().map(|run| whole(level, run)).into_iter().collect()
+    shape.staying_runs(level).next_back().map(|run| whole(level, run)).into_iter().collect()
 }
 
 /// Smallest and largest key of `inputs`, which are not empty.
@@ -145,7 +145,7 @@ fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place 
     let coming = shape.view.running().iter().filter(|plan| plan.output.level == to).map(|plan| plan.output.run).max();
     let own = sources.iter().map(|input| input.run).max().unwrap_or_default();
     let shrinking = shape.deletion_part(to).map(|run| run.order);
-    let leaving = shape.is_pairwise() && coming.is_none() && shape.staying_runs(to).is_empty();
+    let leaving = shape.is_pairwise() && coming.is_none() && shape.staying_runs(to).next().is_none();
     let run = match there.max(coming) {
         Some(newest) if shape.is_leveled(to) && Some(newest) != shrinking && !leaving => newest,
         Some(newest) => own.max(RunOrder(newest.0 + 1)),
@@ -156,7 +156,7 @@ fn output_place(shape: &Shape<'_>, sources: &[PlanInput], to: LevelId) -> Place 
 
 /// The layout's own rule: the newer runs of a leveled level are merged into the oldest, a deletion part not counted.
 pub fn into_oldest_run(shape: &Shape<'_>, level: LevelId) -> Option<Draft> {
-    let runs = shape.staying_runs(level);
+    let runs: Vec<&Run> = shape.staying_runs(level).collect();
     let runs = &runs[..runs.len() - usize::from(shape.deletion_part(level).is_some())];
     let (oldest, newer) = runs.split_last().filter(|(_, newer)| !newer.is_empty())?;
     let newer = if shape.is_pairwise() { &newer[newer.len() - 1..] } else { newer };

@@ -186,15 +186,15 @@ impl Shape<'_> {
     }
 
     /// The runs that count for a level, newest first: with a pairwise layout those that are not on their way down, otherwise all.
-    pub fn staying_runs(&self, level: LevelId) -> Vec<&Run> {
-        let runs = self.view.level(level).runs.iter();
-        if self.is_pairwise() { runs.filter(|run| !self.view.is_leaving(level, run)).collect() } else { runs.collect() }
+    pub fn staying_runs(&self, level: LevelId) -> impl DoubleEndedIterator<Item = &Run> {
+        let pairwise = self.is_pairwise();
+        self.view.level(level).runs.iter().filter(move |run| !pairwise || !self.view.is_leaving(level, run))
     }
 
     /// Bytes that count when a level is measured against its capacity: with a pairwise layout those of its oldest run.
     pub fn filled_bytes(&self, level: LevelId) -> u64 {
         if self.is_pairwise() {
-            return self.staying_runs(level).last().map_or(0, |run| run.bytes());
+            return self.staying_runs(level).next_back().map_or(0, Run::bytes);
         }
         self.view.staying_bytes(level)
     }

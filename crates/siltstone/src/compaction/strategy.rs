@@ -170,7 +170,7 @@ pub struct Strategy {
     pub flush_placement: u8,
     /// Merges within L0 while a running job blocks the way down. Default never.
     pub intra_l0: Option<IntraL0>,
-    /// What is not rewritten: `moves-first`, `picked`, `never`, or `{ kind = "stitch", min_bytes = .., max_dead_percent = .. }` ([`Stitch`]),
+    /// What is not rewritten: `moves-first`, `picked`, `never`, or `{ kind = "stitch", min_bytes = .., max_dead_percent = .. }` ([`Stitch`](super::Stitch)),
     /// which takes no progressive release and no guards. Default `moves-first`.
     #[serde(default, deserialize_with = "reuse")]
     pub reuse: Reuse,

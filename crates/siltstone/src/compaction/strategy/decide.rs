@@ -613,7 +613,7 @@ fn is_free(view: &LsmView<'_>, plan: &Plan, held: &Held) -> bool {
 
 /// How many runs a leveled level holds, and how many are too many for the layout.
 fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
-    let runs = to_f64(to_u64(shape.staying_runs(level).len()));
+    let runs = to_f64(to_u64(shape.staying_runs(level).count()));
     Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
 }
 
