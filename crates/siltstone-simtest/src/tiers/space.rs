@@ -45,6 +45,8 @@ struct Counts {
     refused: u64,
     looks: u64,
     compactions: u64,
+    /// Bytes of files that were dropped without a merge, all in all and at the last look at which nothing waited to be deleted.
+    dropped: [u64; 2],
 }
 
 fn world(seed: u64) -> Check<Counts> {
@@ -98,7 +100,14 @@ fn look(machine: &Machine, db: &Db, config: &Config, counts: &mut Counts) -> Che
     // What a flush writes is no merge's: at most one memtable, and what blocks, index and filter add to so small a table.
     let flushing = 3 * config.options.keyspace.memtable_bytes + 16_384;
     let extra = on_disk.saturating_sub(stats.disk_bytes);
-    let allowed = config.options.extra_space_bytes + if stats.immutables > 0 { flushing } else { 0 };
+    // What was dropped takes no room for a merge, only its own until it is deleted.
+    let [dropped, deleted] = &mut counts.dropped;
+    *dropped = stats.lost_bytes;
+    if extra == 0 {
+        *deleted = *dropped;
+    }
+    let flushing = if stats.immutables > 0 { flushing } else { 0 };
+    let allowed = config.options.extra_space_bytes + flushing + (*dropped - *deleted);
     if extra > allowed {
         return broken(format!(
             "{extra} bytes on disk beyond the live files, {} are allowed for merges ({} memtables to be flushed)\n{:?}",
