@@ -35,7 +35,7 @@ pub(crate) struct Compare {
     /// The data; without it, records are generated
     file: Option<PathBuf>,
     /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
-    #[arg(long, value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
+    #[arg(long, visible_alias = "strategy", value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
     strategies: Vec<String>,
     /// Records of the built-in workload: 16-byte keys in random order, 100-byte values
     #[arg(long, default_value_t = 1_000_000, conflicts_with = "file", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]

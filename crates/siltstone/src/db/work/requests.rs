@@ -53,9 +53,13 @@ impl Core {
 
     /// Waits until nothing is to be flushed or merged.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        let fails = || self.health.check_write().is_err() || self.health.background().is_some();
         self.wake(FLUSH_LANE);
         self.wake_compactions();
-        self.wait(|| self.health.check_write().is_err() || self.health.background().is_some() || self.is_idle())?;
+        self.wait(|| fails() || self.is_flushed())?;
+        // Again: a flush publishes its tree before it says that there is work, and a lane may have found nothing just before.
+        self.wake_compactions();
+        self.wait(|| fails() || self.is_idle())?;
         if self.is_idle() {
             return Ok(());
         }
@@ -64,7 +68,10 @@ impl Core {
     }
 
     fn is_idle(&self) -> bool {
-        self.settled_epoch.load(Ordering::Acquire) == self.work_epoch.load(Ordering::Acquire)
-            && self.keyspaces.load().values().all(|keyspace| keyspace.view.load().immutables.is_empty())
+        self.settled_epoch.load(Ordering::Acquire) == self.work_epoch.load(Ordering::Acquire) && self.is_flushed()
+    }
+
+    fn is_flushed(&self) -> bool {
+        self.keyspaces.load().values().all(|keyspace| keyspace.view.load().immutables.is_empty())
     }
 }
