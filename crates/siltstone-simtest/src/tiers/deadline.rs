@@ -163,21 +163,20 @@ fn check(machine: &Machine, db: &Db, deletes: &mut VecDeque<u64>) -> Check {
         deletes.pop_front();
     }
     let keyspace = db.default_keyspace();
-    let found: u64 = keyspace
-        .tree()
-        .levels
-        .iter()
-        .flat_map(|level| &level.runs)
-        .flat_map(|run| &run.files)
-        .map(|f| f.tombstones)
-        .sum();
+    let tree = keyspace.tree();
+    let files = || tree.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.files);
+    let expired = |at_ms: u64| machine.clock.wall_ns() / 1_000_000 > at_ms + BY_NS / 1_000_000;
+    if let Some(file) = files().find(|file| file.oldest_tombstone_ms.is_some_and(expired)) {
+        return broken(format!("a tombstone is older than an hour: {file:?}"));
+    }
     // How many are in a slice of a table nobody has counted.
-    if found > deletes.len() as u64 && keyspace.stats().slices == 0 {
+    let found: u64 = files().filter(|file| file.whole.is_none()).map(|file| file.tombstones).sum();
+    if found > deletes.len() as u64 {
         let stats = keyspace.delete_stats();
         return broken(format!(
             "{found} tombstones, but only {} deletes were made in the last hour: {stats:?}\n{:?}",
             deletes.len(),
-            keyspace.tree()
+            tree
         ));
     }
     Ok(())
