@@ -1,9 +1,9 @@
 //! Makes the runs of experiments in virtual time, several at once: each is a world of its own and the same wherever it runs.
 
-use std::collections::{BTreeMap, VecDeque};
+mod queue;
+
+use std::collections::BTreeMap;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -12,7 +12,8 @@ use siltstone::io::sim::Device;
 use siltstone::schedule::write_control::Limit;
 use siltstone::schedule::{Scheduler, WriteControl};
 
-use super::spec::{Experiment, LoadKind, RunSpec, Setup, Sizes};
+use self::queue::Queue;
+use super::spec::{Experiment, RunSpec, Setup, Sizes};
 use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
 use crate::num::{count, float, floor};
 use crate::setting;
@@ -140,6 +141,11 @@ impl Job {
         format!("{:?} {:?} {}", self.load_options(), self.workload, self.bandwidth)
     }
 
+    /// About how many operations its run has.
+    fn operations(&self) -> u64 {
+        self.bandwidth / self.workload.record_bytes().max(1) * (self.load.run_ns / 1_000_000_000)
+    }
+
     fn trial<'a>(&'a self, options: &'a Options) -> Trial<'a> {
         Trial { options, workload: &self.workload, law: self.law, load: &self.load, queries: self.queries }
     }
@@ -152,7 +158,7 @@ impl Job {
         Ok(world)
     }
 
-    fn run(&self, loaded: &SimWorld, go_on: &dyn Fn() -> bool) -> anyhow::Result<(LoadResult, Measures)> {
+    fn run(&self, loaded: &SimWorld, go_on: &dyn Fn() -> bool) -> anyhow::Result<Made> {
         let result = self.trial(&self.options).run_loaded(&loaded.fork(), &mut |_, _| go_on())?;
         let measures = Measures::of(self, &result);
         Ok((result.load, measures))
@@ -198,37 +204,15 @@ pub fn run_all(
     progress: &(dyn Fn(usize, usize) -> bool + Sync),
 ) -> anyhow::Result<Vec<RunResult>> {
     let places = places(experiments)?;
-    let total = places.len();
-    let mut results: Vec<Option<(LoadResult, Measures)>> = vec![None; total];
-    let mut known: BTreeMap<String, usize> = BTreeMap::new();
-    // Open loops take their rates from closed ones.
-    for kind in [LoadKind::Closed, LoadKind::Open] {
-        let mut jobs: Vec<(usize, Job)> = Vec::new();
-        let mut same: Vec<(usize, usize)> = Vec::new();
-        for (at, place) in places.iter().enumerate().filter(|(_, place)| place.run.load == kind) {
-            let Some((arrivals, limit)) = arrivals(place, &places, &results) else { continue };
-            let mut job = Job::new(&place.setup, scale, seed, arrivals).with_context(|| place.name())?;
-            job.queries = place.run.queries;
-            if let Some(limit) = limit {
-                let rate_bytes_per_s = floor(limit.as_f64() * float(job.workload.record_bytes())).max(1);
-                job.options.keyspace.write_control = WriteControl::Limit(Limit { rate_bytes_per_s });
-            }
-            let first = *known.entry(format!("{job:?}")).or_insert(at);
-            if first == at {
-                jobs.push((at, job));
-            } else {
-                same.push((at, first));
-            }
-        }
-        let done_before = results.iter().flatten().count();
-        for (at, result) in run_jobs(&jobs, &|done| progress(done_before + done, total))? {
-            results[at] = Some(result);
-        }
-        for (at, first) in same {
-            results[at] = results[first].clone();
-        }
-    }
-    let made = places.iter().zip(results).filter_map(|(place, result)| {
+    let queue = Queue::new(&places, scale, seed)?;
+    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(places.len().max(1));
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| queue.work(progress))).collect();
+        workers
+            .into_iter()
+            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
+    let made = places.iter().zip(queue.into_results()).filter_map(|(place, result)| {
         let (load, measures) = result?;
         Some(RunResult {
             experiment: place.experiment.id.clone(),
@@ -245,149 +229,48 @@ impl Place<'_> {
     fn name(&self) -> String {
         format!("{}, run {}", self.experiment.id, self.run.name)
     }
-}
 
-/// When the writes of a run are due, and how many a second the store may take; none if the run that it depends on was not made.
-fn arrivals(
-    place: &Place<'_>,
-    places: &[Place<'_>],
-    results: &[Option<(LoadResult, Measures)>],
-) -> Option<(Arrivals, Option<Rate>)> {
-    let Some(of) = &place.run.of else { return Some((Arrivals::Closed, None)) };
-    let same = |other: &Place<'_>| {
-        other.experiment.id == place.experiment.id && other.point == place.point && other.run.name == *of
-    };
-    let (measured, _) = results[places.iter().position(same)?].as_ref()?;
-    if measured.is_partial {
-        return None;
+    /// The place among `places` of the run that it takes its rates from.
+    fn source(&self, places: &[Place<'_>]) -> Option<usize> {
+        let of = self.run.of.as_ref()?;
+        places.iter().position(|other| {
+            other.experiment.id == self.experiment.id && other.point == self.point && other.run.name == *of
+        })
     }
-    let share = |of: f64| {
-        let whole = Rate::over(measured.operations, floor(measured.elapsed_s * 1e9).max(1));
-        whole.times(floor((of * 1e4).round()), 10_000)
-    };
-    let swept = place.experiment.sweep.as_ref().filter(|sweep| sweep.option == "utilization");
-    let utilization = swept.and_then(|sweep| sweep.values[place.point].as_float()).or(place.run.utilization);
-    let arrivals = match utilization {
-        Some(utilization) => Arrivals::steady(share(utilization), Spacing::Constant),
-        None => {
-            let stretch = |burst: &super::spec::Burst| Stretch {
-                rate: share(burst.utilization),
-                ns: u64::try_from(burst.time.as_nanos()).unwrap_or(u64::MAX),
-            };
-            Arrivals::Open { stretches: place.run.bursts.iter().map(stretch).collect(), spacing: Spacing::Constant }
+
+    /// What is to be done. A run that takes its rates from another one needs what that `measured`.
+    fn job(&self, scale: u64, seed: u64, measured: Option<&LoadResult>) -> anyhow::Result<Job> {
+        let whole = measured.map(|load| Rate::over(load.operations, floor(load.elapsed_s * 1e9).max(1)));
+        let share = |whole: Rate, of: f64| whole.times(floor((of * 1e4).round()), 10_000);
+        let arrivals = whole.map_or(Arrivals::Closed, |whole| self.arrivals(&|of| share(whole, of)));
+        let mut job = Job::new(&self.setup, scale, seed, arrivals).with_context(|| self.name())?;
+        job.queries = self.run.queries;
+        if let Some((whole, limit)) = whole.zip(self.run.limit) {
+            let rate_bytes_per_s = floor(share(whole, limit).as_f64() * float(job.workload.record_bytes())).max(1);
+            job.options.keyspace.write_control = WriteControl::Limit(Limit { rate_bytes_per_s });
         }
-    };
-    Some((arrivals, place.run.limit.map(share)))
-}
-
-/// What a thread of [`run_jobs`] has done: which job, and what it measured.
-type Done = (usize, (LoadResult, Measures));
-
-/// Jobs that nobody has taken yet, and the loaded stores that some of them begin with.
-struct Queue<'a> {
-    state: Mutex<QueueState<'a>>,
-    changed: Condvar,
-}
-
-struct QueueState<'a> {
-    /// With their load keys, in the order of these, so that few stores are kept at once.
-    left: VecDeque<(String, usize, &'a Job)>,
-    /// None while a thread loads it.
-    stores: BTreeMap<String, Option<Arc<SimWorld>>>,
-}
-
-impl<'a> Queue<'a> {
-    fn new(jobs: &'a [(usize, Job)]) -> Queue<'a> {
-        let mut left: Vec<_> = jobs.iter().map(|(at, job)| (job.load_key(), *at, job)).collect();
-        left.sort_by(|a, b| (&a.0, a.1).cmp(&(&b.0, b.1)));
-        let state = Mutex::new(QueueState { left: left.into(), stores: BTreeMap::new() });
-        Queue { state, changed: Condvar::new() }
+        Ok(job)
     }
 
-    /// The next job, with its store if that is loaded; otherwise whoever takes it loads it. Jobs whose store another thread loads wait.
-    fn take(&self) -> Option<(String, usize, &'a Job, Option<Arc<SimWorld>>)> {
-        let mut state = self.state.lock().expect("no holder panics");
-        loop {
-            let QueueState { left, stores } = &mut *state;
-            let at = left.iter().position(|(key, ..)| stores.get(key).is_none_or(Option::is_some));
-            let Some(at) = at else {
-                if left.is_empty() {
-                    return None;
-                }
-                state = self.changed.wait(state).expect("no holder panics");
-                continue;
-            };
-            let (key, place, job) = left.remove(at)?;
-            let store = stores.entry(key.clone()).or_insert(None).clone();
-            if store.is_some() && !left.iter().any(|(other, ..)| *other == key) {
-                stores.remove(&key);
-            }
-            return Some((key, place, job, store));
-        }
-    }
-
-    /// The store of `key` is there, or could not be loaded.
-    fn loaded(&self, key: &str, store: Option<&Arc<SimWorld>>) {
-        let mut state = self.state.lock().expect("no holder panics");
-        let QueueState { left, stores } = &mut *state;
-        match store.filter(|_| left.iter().any(|(other, ..)| other == key)) {
-            Some(store) => stores.insert(key.to_owned(), Some(Arc::clone(store))),
-            None => stores.remove(key),
+    /// When the writes of an open loop are due; `share` gives a share of the other run's rate.
+    fn arrivals(&self, share: &dyn Fn(f64) -> Rate) -> Arrivals {
+        let swept = self.experiment.sweep.as_ref().filter(|sweep| sweep.option == "utilization");
+        let utilization = swept.and_then(|sweep| sweep.values[self.point].as_float()).or(self.run.utilization);
+        let stretch = |burst: &super::spec::Burst| Stretch {
+            rate: share(burst.utilization),
+            ns: u64::try_from(burst.time.as_nanos()).unwrap_or(u64::MAX),
         };
-        drop(state);
-        self.changed.notify_all();
-    }
-}
-
-/// A thread loads a store; at the end, whatever that is, the others hear of it.
-struct Loading<'q, 'a> {
-    queue: &'q Queue<'a>,
-    key: &'q str,
-    store: Option<Arc<SimWorld>>,
-}
-
-impl Drop for Loading<'_, '_> {
-    fn drop(&mut self) {
-        self.queue.loaded(self.key, self.store.as_ref());
-    }
-}
-
-/// Does the jobs, as many at once as there are processors.
-fn run_jobs(jobs: &[(usize, Job)], progress: &(dyn Fn(usize) -> bool + Sync)) -> anyhow::Result<Vec<Done>> {
-    let done = AtomicUsize::new(0);
-    let queue = Queue::new(jobs);
-    let results: Mutex<Vec<Done>> = Mutex::default();
-    let work = || -> anyhow::Result<()> {
-        let go_on = || progress(done.load(Ordering::Relaxed));
-        while let Some((key, at, job, store)) = queue.take() {
-            let store = match store {
-                Some(store) => store,
-                None => {
-                    let mut loading = Loading { queue: &queue, key: &key, store: None };
-                    if !go_on() {
-                        break;
-                    }
-                    Arc::clone(loading.store.insert(Arc::new(job.load(&go_on)?)))
-                }
-            };
-            if !go_on() {
-                break;
+        match utilization {
+            Some(utilization) => Arrivals::steady(share(utilization), Spacing::Constant),
+            None => {
+                Arrivals::Open { stretches: self.run.bursts.iter().map(stretch).collect(), spacing: Spacing::Constant }
             }
-            let result = job.run(&store, &go_on)?;
-            done.fetch_add(1, Ordering::Relaxed);
-            results.lock().expect("no holder panics").push((at, result));
         }
-        Ok(())
-    };
-    let threads = std::thread::available_parallelism().map_or(1, NonZero::get).min(jobs.len().max(1));
-    std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        workers
-            .into_iter()
-            .try_for_each(|worker| worker.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-    })?;
-    Ok(results.into_inner().expect("no holder panics"))
+    }
 }
+
+/// What a run measured.
+type Made = (LoadResult, Measures);
 
 #[cfg(test)]
 mod tests {

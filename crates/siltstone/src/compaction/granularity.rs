@@ -122,8 +122,7 @@ fn hull(inputs: &[PlanInput]) -> (&[u8], &[u8]) {
 pub fn down(shape: &Shape<'_>, mut sources: Vec<PlanInput>, to: LevelId, all_of_it: bool) -> Draft {
     let output = output_place(shape, &sources, to);
     // In a guarded level what is there stays there.
-    let mut runs = shape.view.level(to).runs.iter().filter(|_| shape.guarded().is_none());
-    let target = runs.find(|run| run.order == output.run);
+    let target = shape.view.level(to).run(output.run).filter(|_| shape.guarded().is_none());
     if let Some(run) = target {
         let (first, last) = hull(&sources);
         let met = if all_of_it { &run.files[..] } else { run.overlapping(first, last) };

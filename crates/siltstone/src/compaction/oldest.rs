@@ -44,20 +44,20 @@ pub struct Aged<'a> {
 impl Aged<'_> {
     /// The order in which files go.
     fn order(&self, other: &Aged<'_>) -> std::cmp::Ordering {
-        self.age.cmp(&other.age).then(other.place.cmp(&self.place)).then(self.file.smallest.cmp(&other.file.smallest))
+        let by_place = || other.place.cmp(&self.place).then_with(|| self.file.smallest.cmp(&other.file.smallest));
+        self.age.cmp(&other.age).then_with(by_place)
     }
 }
 
 /// The age of every file of the tree, oldest place first. One pass; a file is compared with older runs only if they hold something
 /// younger than it.
 pub fn ages<'a>(view: &LsmView<'a>) -> Vec<Aged<'a>> {
-    let mut ages: Vec<Aged<'a>> = Vec::new();
-    // The runs seen so far: where their files begin and end in `ages`, and the largest age among them.
-    let mut older: Vec<(usize, usize, SeqNo)> = Vec::new();
-    let mut youngest = SeqNo(0);
     let version: &'a crate::version::Version = view.version;
-    let runs: Vec<_> = places(version).collect();
-    for (place, run) in runs.into_iter().rev() {
+    let mut ages: Vec<Aged<'a>> = Vec::with_capacity(version.files().count());
+    // The runs seen so far: where their files begin and end in `ages`, and the largest age among them.
+    let mut older: Vec<(usize, usize, SeqNo)> = Vec::with_capacity(version.run_count());
+    let mut youngest = SeqNo(0);
+    for (place, run) in places(version).rev() {
         let begin = ages.len();
         let mut of_run = SeqNo(0);
         for file in &run.files {

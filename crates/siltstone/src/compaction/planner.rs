@@ -101,7 +101,7 @@ fn moved(policy: &dyn CompactionPolicy, view: &LsmView<'_>, plan: &Plan) -> Vec<
     let mut budget: u64 = sources.clone().flat_map(|input| &input.files).map(|file| file.bytes).sum();
     let mut inputs = Vec::new();
     for input in sources {
-        let Some(run) = view.level(input.level).runs.iter().find(|run| run.order == input.run) else { continue };
+        let Some(run) = view.level(input.level).run(input.run) else { continue };
         let mut way = Way::new(view, plan, input.place());
         let mut files = Vec::new();
         for file in &run.files {

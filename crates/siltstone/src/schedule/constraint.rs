@@ -112,14 +112,14 @@ impl Constraint {
             return false;
         }
         let to = plan.output.level;
-        let runs = &view.level(to).runs;
+        let there = view.level(to);
         let adds = |other: &Plan| {
             other.output.level == to
-                && !runs.iter().any(|run| run.order == other.output.run)
+                && there.run(other.output.run).is_none()
                 && !other.inputs.iter().any(|input| input.level == to)
         };
         let coming = view.running().iter().filter(|running| adds(running)).count();
-        adds(plan) && runs.len() + coming >= to_usize(u64::from(self.of_level(policy, view, to)))
+        adds(plan) && there.runs.len() + coming >= to_usize(u64::from(self.of_level(policy, view, to)))
     }
 
     fn of_level(&self, policy: &dyn CompactionPolicy, view: &LsmView<'_>, level: LevelId) -> u32 {

@@ -39,13 +39,12 @@ impl MergeProgress {
 
 /// How many sorted runs the tree has less when the plan is done.
 fn fewer_runs(plan: &Plan, view: &LsmView<'_>) -> u32 {
-    let run = |level, order| view.level(level).runs.iter().find(move |run| run.order == order);
     let whole = plan
         .inputs
         .iter()
-        .filter(|input| run(input.level, input.run).is_some_and(|run| run.files.len() == input.files.len()));
-    let output_stays =
-        run(plan.output.level, plan.output.run).is_some() && !whole.clone().any(|input| input.place() == plan.output);
+        .filter(|input| view.level(input.level).run(input.run).is_some_and(|run| run.files.len() == input.files.len()));
+    let output_stays = view.level(plan.output.level).run(plan.output.run).is_some()
+        && !whole.clone().any(|input| input.place() == plan.output);
     let gone = whole.count().saturating_sub(to_usize(u64::from(!output_stays)));
     u32::try_from(to_u64(gone)).unwrap_or(u32::MAX)
 }

@@ -39,7 +39,7 @@ pub(super) fn apply(version: &Version, edit: &VersionEdit) -> Result<Version> {
     let broken = |law: String| Error::invalid(format!("version edit leads to a broken tree: {law}"));
     let places: BTreeSet<_> = edit.added.iter().map(|(level, order, _)| (*level, *order)).collect();
     for (level, order) in places {
-        let run = next.levels[level.index()].runs.iter().find(|run| run.order == order);
+        let run = next.levels[level.index()].run(order);
         run.map_or(Ok(()), check_run).map_err(|law| broken(format!("L{}: run {}: {law}", level.0, order.0)))?;
     }
     check_new_files_are_new(version, edit)?;
@@ -83,7 +83,10 @@ pub(super) fn change(version: &mut Version, edit: &VersionEdit) -> Result<()> {
 }
 
 fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<SstId>) -> Result<()> {
-    let run = levels.get_mut(level.index()).and_then(|l| l.runs.iter_mut().find(|run| run.order == order));
+    let run = levels.get_mut(level.index()).and_then(|level| {
+        let at = level.position(order).ok()?;
+        level.runs.get_mut(at)
+    });
     let before = run.as_ref().map_or(0, |run| run.files.len());
     let after = run.map_or(0, |run| {
         run.files.retain(|file| !ids.contains(&file.id));
@@ -101,11 +104,10 @@ fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<
 }
 
 fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) {
-    // Newest first, so orders descend.
-    let at = level.runs.partition_point(|run| run.order > order);
-    if level.runs.get(at).is_none_or(|run| run.order != order) {
+    let at = level.position(order).unwrap_or_else(|at| {
         level.runs.insert(at, Run { order, files: Vec::new() });
-    }
+        at
+    });
     let run = &mut level.runs[at];
     run.files.extend(files);
     run.files.sort_by(|a, b| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));

@@ -226,6 +226,16 @@ impl Level {
         self.runs.iter().map(Run::bytes).sum()
     }
 
+    /// The run of that order.
+    pub fn run(&self, order: RunOrder) -> Option<&Run> {
+        self.position(order).ok().map(|at| &self.runs[at])
+    }
+
+    /// Where the run of that order stands, or else would stand: orders descend.
+    pub(super) fn position(&self, order: RunOrder) -> Result<usize, usize> {
+        self.runs.binary_search_by(|run| order.cmp(&run.order))
+    }
+
     /// The files of all runs, newest run first.
     pub fn files(&self) -> impl Iterator<Item = &Arc<FileMeta>> {
         self.runs.iter().flat_map(|run| &run.files)

@@ -51,8 +51,8 @@ impl Version {
     }
 
     /// Every run with its level, newest first within a level, L0 first: the order in which a reader asks them.
-    pub fn runs(&self) -> impl Iterator<Item = (LevelId, &Run)> {
-        (0u8..).zip(&self.levels).flat_map(|(n, level)| level.runs.iter().map(move |run| (LevelId(n), run)))
+    pub fn runs(&self) -> impl DoubleEndedIterator<Item = (LevelId, &Run)> {
+        (0..=u8::MAX).zip(&self.levels).flat_map(|(n, level)| level.runs.iter().map(move |run| (LevelId(n), run)))
     }
 
     /// Every file with its level and run, in the order of [`runs`](Self::runs), then by key.

@@ -102,7 +102,7 @@ impl Plan {
         for input in &self.inputs {
             let place = input.place();
             ensure(!input.files.is_empty(), Law::HasInputs, || format!("no file of {}", show(place)))?;
-            let run = view.level(input.level).runs.iter().find(|run| run.order == input.run);
+            let run = view.level(input.level).run(input.run);
             let mut rest = run.map_or(&[][..], |run| &run.files[..]);
             let touched = view.is_touched(place);
             for file in &input.files {
@@ -142,7 +142,7 @@ impl Plan {
             let stays = self.inputs.iter().any(|input| input.place() == output);
             ensure(!stays, Law::MoveKeepsFiles, || format!("files of {} would stay there", show(output)))?;
         }
-        match view.level(output.level).runs.iter().find(|run| run.order == output.run) {
+        match view.level(output.level).run(output.run) {
             Some(run) => self.check_disjoint(run),
             None => Ok(()),
         }
@@ -264,12 +264,14 @@ impl Plan {
         ensure(seen.is_none(), Law::DropsOldest, || {
             format!("a snapshot sees file {}", seen.map_or(0, |file| file.id.0))
         })?;
-        let (goes, stays): (Vec<Aged<'_>>, Vec<Aged<'_>>) =
-            ages(view).into_iter().partition(|aged| leaving.contains(&aged.file.id));
-        let Some(oldest) = stays.into_iter().min_by_key(|aged| aged.age) else {
+        // Most files of a large tree are younger than all that leaves, and need not be looked up.
+        let newest = self.files().map(|file| file.max_seq).max();
+        let leaves = |aged: &&Aged<'_>| Some(aged.file.max_seq) <= newest && leaving.contains(&aged.file.id);
+        let files = ages(view);
+        let Some(oldest) = files.iter().filter(|aged| !leaves(aged)).min_by_key(|aged| aged.age) else {
             return Ok(());
         };
-        for aged in &goes {
+        for aged in files.iter().filter(leaves) {
             // What a file hides is no younger than it: where all that stays is younger than the file, it hides nothing of that.
             let closed = aged.age < oldest.age || hides_nothing(view, aged.place, aged.file, leaving);
             ensure(closed, Law::DropsOldest, || {
@@ -284,7 +286,7 @@ impl Plan {
 }
 
 /// The runs of a version with their places, newest first.
-pub(in super::super) fn places(version: &Version) -> impl Iterator<Item = (Place, &Run)> {
+pub(in super::super) fn places(version: &Version) -> impl DoubleEndedIterator<Item = (Place, &Run)> {
     version.runs().map(|(level, run)| (Place { level, run: run.order }, run))
 }
 
