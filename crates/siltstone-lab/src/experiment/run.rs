@@ -141,9 +141,14 @@ impl Job {
         format!("{:?} {:?} {}", self.load_options(), self.workload, self.bandwidth)
     }
 
-    /// About how many operations its run has.
-    fn operations(&self) -> u64 {
-        self.bandwidth / self.workload.record_bytes().max(1) * (self.load.run_ns / 1_000_000_000)
+    /// About how long its run takes, in the time that a write takes in a small tree. What a merge begins and ends with grows with the
+    /// files of the tree, and smaller files make more merges.
+    fn work(&self) -> u64 {
+        let record_bytes = self.workload.record_bytes();
+        let writes = self.bandwidth / record_bytes.max(1) * (self.load.run_ns / 1_000_000_000);
+        let file_bytes = self.options.keyspace.file_bytes.max(1);
+        let files = self.workload.records * record_bytes / file_bytes;
+        writes + writes * record_bytes / file_bytes * files / 400
     }
 
     fn trial<'a>(&'a self, options: &'a Options) -> Trial<'a> {

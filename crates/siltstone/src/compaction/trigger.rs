@@ -339,6 +339,7 @@ impl Trigger {
                 let oldest = self.wanted(shape, level).filter_map(|file| file.oldest_tombstone_ms).min()?;
                 Some(Measure { value: to_f64(view.now_ms.saturating_sub(oldest)) / allowed_ms, threshold: 1.0 })
             }
+            Trigger::ReadAmplification { .. } if view.is_unread() => None,
             Trigger::ReadAmplification { bytes_per_read, min_reads } => {
                 let used = |file: &FileMeta| {
                     let budget = read_budget(file, *bytes_per_read, *min_reads);

@@ -64,9 +64,10 @@ pub struct LsmView<'a> {
     /// By level, the largest key that round-robin took last; missing or empty stands for the start.
     pub cursors: &'a [Bytes],
     running: &'a [Arc<Plan>],
-    /// The inputs of the running jobs, ascending; collected when first asked for. A running job can have ten thousand of them, a view is
-    /// made for each decision, and most decisions need not know.
-    busy: OnceLock<Vec<SstId>>,
+    /// The inputs of the running jobs: first and last of numbers that follow each other, ascending. Collected when first asked for: a running
+    /// job can have ten thousand of them, a view is made for each decision, and most decisions need not know. The files of a merge's output
+    /// have numbers that follow each other, so there are far fewer stretches than files to search.
+    busy: OnceLock<Vec<(SstId, SstId)>>,
     /// What running jobs have put into the tree before their end, ascending; nearly always nothing.
     made: Vec<SstId>,
 }
@@ -178,9 +179,10 @@ impl<'a> LsmView<'a> {
         let busy = self.busy.get_or_init(|| {
             let mut busy: Vec<SstId> = self.running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
             busy.sort_unstable();
-            busy
+            busy.chunk_by(|a, b| a.0 + 1 == b.0).map(|ids| (ids[0], ids[ids.len() - 1])).collect()
         });
-        busy.binary_search(&id).is_ok() || self.made.binary_search(&id).is_ok()
+        let at = busy.partition_point(|(_, last)| *last < id);
+        busy.get(at).is_some_and(|(first, _)| *first <= id) || self.made.binary_search(&id).is_ok()
     }
 
     /// Whether a running job may read, or have written, some file of the run at `place`; if not, none of its files need be asked about.
@@ -265,6 +267,11 @@ impl<'a> LsmView<'a> {
         let leaving = leaving.flat_map(|plan| &plan.inputs).filter(|input| input.level == level);
         let leaving: u64 = leaving.flat_map(|input| &input.files).map(|file| file.bytes).sum();
         self.level(level).bytes().saturating_sub(leaving)
+    }
+
+    /// Whether no file was read, or nobody counts.
+    pub fn is_unread(&self) -> bool {
+        self.counters.is_none_or(BTreeMap::is_empty)
     }
 
     /// What reads did to a file.

@@ -136,9 +136,11 @@ impl Tree {
         self.files().map(|file| &file.table)
     }
 
-    /// What reads have done to each file. Reads are counted by table; slices of one share them by their sizes.
+    /// What reads have done to each file that was read. Reads are counted by table; slices of one share them by their sizes.
     pub(crate) fn reads(&self) -> BTreeMap<SstId, ReadCounters> {
-        self.files().map(|LiveFile { meta, table }| (meta.id, table.reads().share(meta.bytes, table.bytes()))).collect()
+        let read =
+            self.files().map(|file| (file, file.table.reads())).filter(|(_, reads)| *reads != ReadCounters::default());
+        read.map(|(LiveFile { meta, table }, reads)| (meta.id, reads.share(meta.bytes, table.bytes()))).collect()
     }
 
     /// The newest version of `key` that a read at `seq` may see.

@@ -108,9 +108,14 @@ fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) {
         level.runs.insert(at, Run { order, files: Vec::new() });
         at
     });
-    let run = &mut level.runs[at];
-    run.files.extend(files);
-    run.files.sort_by(|a, b| a.smallest.cmp(&b.smallest).then(a.id.cmp(&b.id)));
+    let run = &mut level.runs[at].files;
+    // Only the part of the run that they come into is put in order: mostly they come into one place, where others have gone.
+    let keys = || files.iter().map(|file| &file.smallest);
+    let begin = keys().min().map_or(0, |first| run.partition_point(|file| file.smallest < *first));
+    let end = keys().max().map_or(0, |last| run.partition_point(|file| file.smallest <= *last));
+    let part = begin..end.max(begin) + files.len();
+    run.splice(begin..begin, files);
+    run[part].sort_by(|a, b| a.smallest.cmp(&b.smallest).then_with(|| a.id.cmp(&b.id)));
 }
 
 /// No number is added twice, nor one that the tree still holds elsewhere.

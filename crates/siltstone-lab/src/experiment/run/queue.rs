@@ -35,7 +35,7 @@ struct State {
     known: BTreeMap<String, usize>,
     /// Loaded stores that somebody begins with; none while a thread loads it.
     stores: BTreeMap<String, Option<Arc<SimWorld>>>,
-    /// About how many operations all runs have that begin with a store.
+    /// By the key of a store, about how much work all runs are that begin with it.
     work: BTreeMap<String, u64>,
     /// How many jobs threads have at the moment.
     taken: usize,
@@ -99,7 +99,7 @@ impl<'a> Queue<'a> {
         for (at, place) in places.iter().enumerate() {
             let job = place.job(scale, seed, None)?;
             let key = job.load_key();
-            *state.work.entry(key.clone()).or_insert(job.workload.records) += job.operations();
+            *state.work.entry(key.clone()).or_insert(job.workload.records) += job.work();
             match place.source(places) {
                 Some(source) => {
                     let key = place.run.limit.is_none().then_some(key);
