@@ -1,11 +1,12 @@
 //! `reproduce STUDY`
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::Args;
-use siltstone_lab::experiment::{Experiment, Finding, Verdict, judge, run_all, study};
+use siltstone_lab::experiment::{Experiment, Finding, RunResult, Verdict, judge, run_all, study};
 use siltstone_lab::num::count;
 
 use crate::interrupt::Interrupt;
@@ -17,12 +18,12 @@ use crate::progress::{Meter, line};
 #[command(after_long_help = "Examples:
   siltstone reproduce luo19
   siltstone reproduce luo19 --figure 9 --scale 1000
-  siltstone reproduce luo19 --json > claims.jsonl
+  siltstone reproduce luo19 --json --runs runs.jsonl > claims.jsonl
 
 The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. The scale divides
 records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
 result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
-paper, measured, verdict.
+paper, measured, verdict. --runs keeps all that was measured: writes a second, latencies, stalls and the rest by run.
 
 All of luo19 takes some minutes of two cores at the scale 100, one at 1000.")]
 pub(crate) struct Reproduce {
@@ -38,6 +39,9 @@ pub(crate) struct Reproduce {
     /// Decides every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Write a JSON object for each run, with all that it measured
+    #[arg(long, value_name = "FILE")]
+    runs: Option<PathBuf>,
     /// No progress
     #[arg(long, short)]
     quiet: bool,
@@ -57,6 +61,7 @@ impl Reproduce {
         });
         meter.into_inner().unwrap_or_else(PoisonError::into_inner).clear();
         let results = results?;
+        self.write_runs(&results)?;
         let mut findings = Vec::new();
         for experiment in &experiments {
             let own: Vec<_> = results.iter().filter(|result| result.experiment == experiment.id).cloned().collect();
@@ -74,6 +79,13 @@ impl Reproduce {
             return Ok(ExitCode::from(130));
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn write_runs(&self, results: &[RunResult]) -> anyhow::Result<()> {
+        let Some(path) = &self.runs else { return Ok(()) };
+        let lines = results.iter().map(|result| Ok(serde_json::to_string(result)? + "\n"));
+        let text: String = lines.collect::<anyhow::Result<_>>()?;
+        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn experiments(&self) -> anyhow::Result<Vec<Experiment>> {
