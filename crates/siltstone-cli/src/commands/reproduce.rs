@@ -1,5 +1,6 @@
 //! `reproduce STUDY`
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -93,10 +94,17 @@ impl Reproduce {
         let Some(figure) = &self.figure else { return Ok(all) };
         let is_number = figure.chars().all(|c| c.is_ascii_digit());
         let id = if is_number { format!("F{figure}") } else { figure.to_uppercase() };
-        let ids: Vec<String> = all.iter().map(|experiment| experiment.id.clone()).collect();
-        let chosen: Vec<_> = all.into_iter().filter(|experiment| experiment.id == id).collect();
+        // The runs of one figure can bear claims of others: those of F15 show F16 and F17.
+        let shows = |experiment: &Experiment| {
+            let figures = experiment.claims.iter().filter_map(|claim| claim.id.split('.').next().map(str::to_owned));
+            figures.chain([experiment.id.clone()]).collect::<BTreeSet<_>>()
+        };
+        let there: BTreeSet<_> = all.iter().flat_map(shows).collect();
+        let chosen: Vec<_> = all.into_iter().filter(|experiment| shows(experiment).contains(&id)).collect();
         if chosen.is_empty() {
-            bail!("{} has no figure {figure} here: there are {}", self.study, ids.join(", "));
+            let mut there: Vec<_> = there.into_iter().collect();
+            there.sort_by_key(|id| (id.starts_with('F'), id.len()));
+            bail!("{} has no figure {figure} here: there are {}", self.study, there.join(", "));
         }
         Ok(chosen)
     }

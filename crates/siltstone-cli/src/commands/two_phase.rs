@@ -35,7 +35,9 @@ phase. Its latencies count from when a write was due, so a stall is charged to e
 
 World sim, the default: the real engine on a simulated disk in virtual time, the same on every run; two hours a phase in some seconds.
 Its sizes are luo19's (100 million records of 1 KB, 128 MiB memtables, 100 MB/s for flushes and merges) divided by a thousand.
-World disk: real files in a temporary folder and real time.")]
+World disk: real files in a temporary folder and real time; --bandwidth is a limit that the store keeps (rate_limit_bytes_per_s), which
+lets flushes go first. The same run simulated: the same sizes, --world sim, --bandwidth as fast as the disk,
+--set rate_limit_bytes_per_s=... and --write-ns of about 2000.")]
 pub(crate) struct TwoPhaseCommand {
     /// Strategy: a name that `strategies` lists, or a file
     #[arg(long, value_name = "NAME|FILE")]
@@ -67,6 +69,10 @@ pub(crate) struct TwoPhaseCommand {
     /// What flushes and merges may write a second, e.g. 100MiB; default 100 kB, on disk as fast as it goes
     #[arg(long, value_name = "SIZE", value_parser = bandwidth)]
     bandwidth: Option<u64>,
+    /// What a write costs its client in the world sim when nothing holds it up, in nanoseconds, at least 1; default 20000, which is little
+    /// beside the default bandwidth
+    #[arg(long, value_name = "NS", value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    write_ns: Option<u64>,
     /// How long each phase takes, warm-up included; default 2h, on disk 1m
     #[arg(long, value_name = "TIME", value_parser = time)]
     duration: Option<Duration>,
@@ -184,6 +190,7 @@ impl TwoPhaseCommand {
         }
         let is_disk = self.world == Where::Disk;
         if is_disk {
+            ensure!(self.write_ns.is_none(), "--write-ns is for --world sim: on disk a write takes what it takes");
             options.rate_limit_bytes_per_s = self.bandwidth.unwrap_or(options.rate_limit_bytes_per_s);
         } else {
             ensure!(self.dir.is_none(), "--dir is for --world disk: the simulated world has no folder");
@@ -239,7 +246,7 @@ impl TwoPhaseCommand {
                     background_writes_only: true,
                     ..Device::default()
                 };
-                Box::new(SimWorld::new(device, SimWorld::OPERATION_NS, self.seed))
+                Box::new(SimWorld::new(device, self.write_ns.unwrap_or(SimWorld::OPERATION_NS), self.seed))
             }
         })
     }
