@@ -178,7 +178,8 @@ impl<'a> LsmView<'a> {
         }
         let busy = self.busy.get_or_init(|| {
             let mut busy: Vec<SstId> = self.running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
-            busy.sort_unstable();
+            // Each input ascends, mostly: a stable sort merges what is in order already.
+            busy.sort();
             busy.chunk_by(|a, b| a.0 + 1 == b.0).map(|ids| (ids[0], ids[ids.len() - 1])).collect()
         });
         let at = busy.partition_point(|(_, last)| *last < id);
