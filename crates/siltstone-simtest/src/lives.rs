@@ -270,7 +270,7 @@ impl World {
         self.model.truncate(at, without);
         for live in &self.live {
             if let Some(found) = contents.get(&live.name) {
-                self.model.note_missing(live.uid, found);
+                self.model.note_missing(live.uid, found, floor);
             }
         }
         self.floor_kill = at;
@@ -297,7 +297,7 @@ impl World {
                 .position_of(live.uid, found, floor..=last)
                 .map_err(|m| Violation(format!("keyspace {}: {}", live.name, m.0)))?;
             self.model.truncate_keyspace(live.uid, at);
-            self.model.note_missing(live.uid, found);
+            self.model.note_missing(live.uid, found, floor);
         }
         Ok(())
     }

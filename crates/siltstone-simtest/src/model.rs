@@ -106,19 +106,29 @@ impl Model {
         versions.iter().rev().find(|version| version.at <= at).is_some_and(|version| version.at <= *lost)
     }
 
-    /// Takes a recovered keyspace's word for what is missing: losses of the moments before a crash were told to nobody.
-    pub fn note_missing(&mut self, keyspace: Uid, found: &Contents) {
+    /// Takes a recovered keyspace's word for what is missing: losses of the moments before a crash were told to nobody. What it has, may be as
+    /// old as the first equal version that could have survived, from the one current at `floor` on: empty values look alike, and only
+    /// the old one may be lost later.
+    pub fn note_missing(&mut self, keyspace: Uid, found: &Contents, floor: Pos) {
         if !self.losing.contains_key(&keyspace) {
             return;
         }
-        let there: std::collections::BTreeSet<u32> = found.iter().map(|(key, _)| *key).collect();
-        let newest = |(key, versions): (u32, &Vec<Version>)| {
-            let last = versions.last().filter(|last| last.value.is_some() && !there.contains(&key))?;
-            Some(last.at)
-        };
-        let keys = self.keyspaces.get(&keyspace);
-        let lost = keys.into_iter().flat_map(|keys| (0..).zip(keys)).filter_map(newest).max();
-        self.lose_up_to(keyspace, lost.unwrap_or(0));
+        let mut found = found.iter().peekable();
+        let mut buffer = Vec::new();
+        let mut lost = 0;
+        for (key, versions) in (0..).zip(self.keyspaces.get_mut(&keyspace).into_iter().flatten()) {
+            match found.next_if(|(found, _)| *found == key) {
+                Some((_, value)) => {
+                    let from = versions.partition_point(|version| version.at <= floor).saturating_sub(1);
+                    let oldest = versions[from..].iter().position(|old| equal(old.value, Some(value), &mut buffer));
+                    versions.truncate(oldest.map_or(versions.len(), |oldest| from + oldest + 1));
+                }
+                None => {
+                    lost = versions.last().filter(|last| last.value.is_some()).map_or(lost, |last| lost.max(last.at))
+                }
+            }
+        }
+        self.lose_up_to(keyspace, lost);
     }
 
     /// Whether the keyspace is live.
@@ -417,10 +427,23 @@ mod tests {
         assert_eq!(model.positions(&found, 4..=4).unwrap(), (4, 0));
         let older = contents(&model, 1);
         assert!(model.positions(&older, 4..=4).is_err(), "an older version is not the newest");
-        model.note_missing(1, &found[&1]);
+        model.note_missing(1, &found[&1], 0);
         assert_eq!(model.losses()[&1], 4);
         let losses = BTreeMap::from([(1, 2)]);
         assert!(model.may_miss(&losses, 1, 1, 4) && !model.may_miss(&losses, 1, 0, 4));
+    }
+
+    #[test]
+    fn a_recovered_value_may_be_the_old_one_of_two_that_are_equal() {
+        for (floor, may_miss) in [(2, true), (5, true), (6, false)] {
+            let mut model = history();
+            model.may_lose(1);
+            let same = Some(Value { id: 9, len: 0 });
+            model.commit([(1, 0, same)]);
+            model.commit([(1, 0, Some(Value { id: 10, ..same.unwrap() }))]);
+            model.note_missing(1, &contents(&model, 6)[&1], floor);
+            assert_eq!(model.may_miss(&BTreeMap::from([(1, 5)]), 1, 0, 6), may_miss, "floor {floor}");
+        }
     }
 
     #[test]
