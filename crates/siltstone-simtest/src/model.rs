@@ -438,9 +438,9 @@ mod tests {
         for (floor, may_miss) in [(2, true), (5, true), (6, false)] {
             let mut model = history();
             model.may_lose(1);
-            let same = Some(Value { id: 9, len: 0 });
-            model.commit([(1, 0, same)]);
-            model.commit([(1, 0, Some(Value { id: 10, ..same.unwrap() }))]);
+            let empty = |id| Some(Value { id, len: 0 });
+            model.commit([(1, 0, empty(9))]);
+            model.commit([(1, 0, empty(10))]);
             model.note_missing(1, &contents(&model, 6)[&1], floor);
             assert_eq!(model.may_miss(&BTreeMap::from([(1, 5)]), 1, 0, 6), may_miss, "floor {floor}");
         }

@@ -67,7 +67,8 @@ pub trait CompactionPolicy: Send + Sync {
     /// How many sorted runs `level` holds before they are due to be merged; 1 makes the level leveled. At least 1.
     fn run_limit(&self, view: &LsmView<'_>, level: LevelId) -> u32;
 
-    /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2).
+    /// How many sorted runs a tree of this size holds when all is well; writers stop at twice as many (luo19 section 4.2), or later
+    /// where L0 gathers runs ([`Global`](crate::schedule::constraint::Global)).
     fn expected_runs(&self, view: &LsmView<'_>) -> u32 {
         sum_of_limits(self, view)
     }

@@ -3,78 +3,110 @@
 //! The *debt* of a keyspace is a number: 0 while background work keeps up, 1 where its writers stop. What writers together may
 //! write at a debt is the [write control](crate::schedule::write_control)'s; with `delay` it is a barrier that falls to next to nothing
 //! before the stop, so the debt settles where that rate is what merges can sustain, without anyone measuring it. Writers owe
-//! `bytes / rate` and pay in short pauses, spread over the writes, instead of one long stop.
+//! `bytes / rate`, which the time that passes pays for; those who are ahead of it make short pauses, spread over the writes, instead of one
+//! long stop.
+//!
+//! Runs come and go in steps: a debt jumps when a memtable is flushed, and more when a merge ends or a deeper one holds it up. If every jump
+//! stopped writers at once, they would queue at every other one although merges keep up on the whole. So as long as the debt is below half
+//! of what there may be, writers have a credit of some seconds: the price bounds what they write over those, and who was slower for a
+//! moment catches up. And while a merge that takes runs away is under way, writers share what room there is before the stop over
+//! the time that it still needs.
 //!
 //! Each keyspace has its own debt, its own limits and its own price. They share the memory for memtables: a keyspace that takes more of it
 //! than its part pays for the debt of all; the last quarter is kept for those that take less.
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use super::core::{Core, KeyspaceCore};
 use crate::event::Event;
 use crate::num::{to_f64, to_u64};
+use crate::schedule::WriteControl;
 use crate::schedule::contract::{self, Work};
 use crate::version::{KeyspaceId, Level};
 
-/// A writer pauses when it owes this much. The kernel's timers are good to about a fifth of it.
-const PAUSE_NS: i64 = 250_000;
+/// A writer looks at the clock when it owes this much, and pauses when it is ahead by as much. The kernel's timers are good to about a
+/// fifth of it.
+const PAUSE_NS: u64 = 250_000;
 /// The longest pause: at the lowest rates a large value would owe seconds.
-const LONGEST_PAUSE_NS: i64 = 10_000_000;
+const LONGEST_PAUSE_NS: u64 = 10_000_000;
 /// The same where a user has said how long a write may wait.
-const LONGEST_PROMISED_PAUSE_NS: i64 = 1_000_000_000;
+const LONGEST_PROMISED_PAUSE_NS: u64 = 1_000_000_000;
+/// Of the time in which writers wrote less than they might have, as much may be made good: the kernel wakes them late.
+const CREDIT_NS: u64 = 10_000_000;
+/// The same while the debt is below [`URGENT_DEBT`].
+const CALM_CREDIT_NS: u64 = 2_000_000_000;
+/// Runs are too many for writers to go faster than their price, for however short a time.
+const URGENT_DEBT: f64 = 0.5;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
 pub(crate) const KEPT_SHARE: u64 = 4;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
 const WARN_DEBT: f64 = 0.75;
 const CALM_DEBT: f64 = 0.5;
 
-/// The current price of writing to a keyspace and what its writers owe.
+/// The current price of writing to a keyspace and how far its writers are ahead of it.
+///
+/// The rate of all writers together is kept, not a pause for each of them: who is slower than the price anyway does not pause.
 pub(crate) struct Pace {
     /// Nanoseconds that a KiB of user data costs; 0 while writers run free.
     ns_per_kib: AtomicU64,
-    longest_pause_ns: i64,
-    /// Below zero when the last pause was longer than asked for.
-    owed_ns: AtomicI64,
+    longest_pause_ns: u64,
+    /// What was written since a writer looked at the clock.
+    owed_ns: AtomicU64,
+    /// When all that was written before is paid for.
+    paid_ns: AtomicU64,
+    /// How far that may lie back.
+    credit_ns: AtomicU64,
 }
 
 impl Pace {
     /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be. `keeps_rate` where writes
     /// may not be faster than their price says, however long that takes.
     pub(crate) fn new(stall: Option<Duration>, keeps_rate: bool) -> Pace {
-        let stall = stall.map(|stall| i64::try_from(stall.as_nanos()).unwrap_or(i64::MAX));
-        let unpromised = if keeps_rate { i64::MAX } else { LONGEST_PAUSE_NS };
+        let stall = stall.map(|stall| u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX));
+        let unpromised = if keeps_rate { u64::MAX } else { LONGEST_PAUSE_NS };
         Pace {
             ns_per_kib: AtomicU64::new(0),
             longest_pause_ns: stall.map_or(unpromised, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
-            owed_ns: AtomicI64::new(0),
+            owed_ns: AtomicU64::new(0),
+            paid_ns: AtomicU64::new(0),
+            credit_ns: AtomicU64::new(CREDIT_NS),
         }
     }
 
-    /// How long a writer of `bytes` should pause now; 0 nearly always.
+    /// Charges a write of `bytes`; whether it is time to look at the clock, nearly never.
     #[inline]
-    fn pause_ns(&self, bytes: u64) -> u64 {
+    fn charge(&self, bytes: u64) -> bool {
         let price = self.ns_per_kib.load(Relaxed);
         if price == 0 {
-            return 0;
+            return false;
         }
-        let cost = i64::try_from(bytes.saturating_mul(price) / 1024).unwrap_or(i64::MAX / 2);
-        let owed = self.owed_ns.fetch_add(cost, Relaxed).saturating_add(cost);
-        if owed < PAUSE_NS {
-            return 0;
-        }
-        // Of concurrent writers one takes the whole debt.
-        u64::try_from(self.owed_ns.swap(0, Relaxed).clamp(0, self.longest_pause_ns)).unwrap_or(0)
+        let cost = bytes.saturating_mul(price) / 1024;
+        self.owed_ns.fetch_add(cost, Relaxed).saturating_add(cost) >= PAUSE_NS
     }
 
-    /// Sets the price for a rate in bytes a second; none is no price.
+    /// How long the writer that looks at the clock, at `now`, should pause. Of concurrent writers one pays for all.
+    fn pause_ns(&self, now: u64) -> u64 {
+        let (owed, credit) = (self.owed_ns.swap(0, Relaxed), self.credit_ns.load(Relaxed));
+        let pay = |paid: u64| {
+            let due = paid.max(now.saturating_sub(credit)).saturating_add(owed);
+            due.min(now.saturating_add(self.longest_pause_ns))
+        };
+        let before = self.paid_ns.fetch_update(Relaxed, Relaxed, |paid| Some(pay(paid))).unwrap_or_else(|paid| paid);
+        let ahead = pay(before).saturating_sub(now);
+        if ahead < PAUSE_NS { 0 } else { ahead }
+    }
+
+    /// Sets the price for a rate in bytes a second; none is no price. Writers who are `calm` may be faster for seconds after they were slower.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and rates are at least 1")]
-    fn set_rate(&self, rate: Option<f64>) {
+    fn set_rate(&self, rate: Option<f64>, calm: bool) {
+        self.credit_ns.store(if calm { CALM_CREDIT_NS } else { CREDIT_NS }, Relaxed);
         match rate {
             Some(rate) => self.ns_per_kib.store((1024.0 * 1e9 / rate) as u64, Relaxed),
             None => {
                 self.ns_per_kib.store(0, Relaxed);
                 self.owed_ns.store(0, Relaxed);
+                self.paid_ns.store(0, Relaxed);
             }
         }
     }
@@ -84,23 +116,23 @@ impl Core {
     /// Lets a writer of `bytes` pay for the debt of a keyspace. Called before it takes any lock.
     #[inline]
     pub(crate) fn pay(&self, keyspace: &KeyspaceCore, bytes: u64) {
-        let ns = keyspace.pace.pause_ns(bytes);
-        if ns > 0 {
-            self.pause(keyspace, ns);
+        if keyspace.pace.charge(bytes) {
+            self.pause(keyspace);
         }
     }
 
     #[cold]
-    fn pause(&self, keyspace: &KeyspaceCore, ns: u64) {
+    fn pause(&self, keyspace: &KeyspaceCore) {
         let Some(workers) = self.workers.get() else { return };
         let began = self.clock.mono_ns();
+        let ns = keyspace.pace.pause_ns(began);
+        if ns == 0 {
+            return;
+        }
         workers.sleep(Duration::from_nanos(ns));
         let slept = self.clock.mono_ns().saturating_sub(began);
         self.counters.pace_ns.add(slept);
         keyspace.waits.pace_ns.add(slept);
-        // What the kernel slept too long is credited.
-        let credit = i64::try_from(slept.saturating_sub(ns)).unwrap_or(0).min(LONGEST_PAUSE_NS);
-        keyspace.pace.owed_ns.fetch_sub(credit, Relaxed);
     }
 
     /// Looks at the debts and sets the prices of writing. Called after every step of background work and every rotation.
@@ -114,16 +146,28 @@ impl Core {
             let runs = keyspace.counted_runs(&view);
             let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
             let shares_memory = keyspaces.len() == 1 || view.memory_bytes() > part;
-            let debt = if shares_memory { debt.max(memory) } else { debt };
-            let by_debt = keyspace.options.write_control.rate(debt);
+            let memory = if shares_memory { memory } else { 0.0 };
+            let by_debt = keyspace.options.write_control.rate(debt.max(memory));
+            // The memtable in use fills first, and then one for each run that there may be more.
+            let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
+            let room = runs_left.saturating_mul(keyspace.options.memtable_bytes);
+            let room = room.saturating_sub(view.memtable.table.bytes());
+            let ending = compactions.ending_bytes(keyspace.id);
+            let by_room = match keyspace.options.write_control {
+                WriteControl::Delay(delay) => {
+                    let relief_s = ending.and_then(|bytes| self.relief_s(bytes));
+                    let rate = relief_s.and_then(|relief_s| contract::rate_for(room, relief_s, 0.0));
+                    rate.map(|rate| rate.max(to_f64(delay.least_bytes_per_s)))
+                        .filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt))
+                }
+                _ => None,
+            };
             let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
-                let next_bytes = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
-                let relief_s = self.relief_s(compactions.relief_bytes(keyspace.id, next_bytes))?;
-                // The memtable in use fills first, and then one for each run that there may be more.
-                let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
-                let room = runs_left.saturating_mul(keyspace.options.memtable_bytes);
-                let room = room.saturating_sub(view.memtable.table.bytes());
-                contract::rate_for(room, relief_s, stall.as_secs_f64())
+                let relief_bytes = ending.unwrap_or_else(|| {
+                    let next_bytes: u64 = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
+                    compactions.left_bytes(Some(keyspace.id)).saturating_add(next_bytes)
+                });
+                contract::rate_for(room, self.relief_s(relief_bytes)?, stall.as_secs_f64())
             });
             let by_flush = keyspace.options.max_write_stall.and_then(|stall| {
                 // The oldest of the full memtables goes next, and with it its memory.
@@ -134,8 +178,12 @@ impl Core {
                 let room = room.saturating_sub(view.memtable.table.bytes());
                 contract::rate_for(room, relief_s, stall.as_secs_f64())
             });
-            keyspace.pace.set_rate([by_debt, by_contract, by_flush].into_iter().flatten().reduce(f64::min));
-            self.warn(keyspace, debt, runs);
+            let is_delay = matches!(keyspace.options.write_control, WriteControl::Delay(_));
+            let bounds = [by_room, by_contract, by_flush];
+            let calm = is_delay && debt.max(memory) < URGENT_DEBT && bounds.iter().all(Option::is_none);
+            let rate = bounds.into_iter().chain([by_debt]).flatten().reduce(f64::min);
+            keyspace.pace.set_rate(rate, calm);
+            self.warn(keyspace, debt.max(memory), runs);
         }
     }
 
@@ -215,10 +263,60 @@ impl super::work::Compactions {
         self.of(keyspace).map(|running| running.runs_merged_so_far()).sum()
     }
 
-    /// Bytes that merges of a keyspace have still to read until it has fewer runs: of the merge that ends next of those that take runs
-    /// away; without one, of all that are under way, and then of what is due next, `next_bytes` (they may be in its way).
-    fn relief_bytes(&self, keyspace: KeyspaceId, next_bytes: u64) -> u64 {
-        let ends = self.of(keyspace).filter_map(|running| running.relief_bytes()).min();
-        ends.unwrap_or_else(|| self.left_bytes(Some(keyspace)).saturating_add(next_bytes))
+    /// Bytes that the merge of a keyspace has still to read that ends next of those that take runs away; none if no such is under way.
+    fn ending_bytes(&self, keyspace: KeyspaceId) -> Option<u64> {
+        self.of(keyspace).filter_map(|running| running.relief_bytes()).min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: u64 = 1_000_000;
+
+    /// Writes `bytes` a millisecond for `ms`, as far as the pauses allow, from `now` on; says when that was done.
+    fn write(pace: &Pace, now: &mut u64, ms: u64, bytes: u64) -> u64 {
+        for _ in 0..ms {
+            *now += MS;
+            if pace.charge(bytes) {
+                *now += pace.pause_ns(*now);
+            }
+        }
+        *now
+    }
+
+    #[test]
+    fn writers_keep_the_rate_and_who_is_slower_does_not_pause() {
+        let pace = Pace::new(None, false);
+        pace.set_rate(Some(1e6), false);
+        let mut now = 1000 * MS;
+        assert_eq!(write(&pace, &mut now, 100, 900), 1100 * MS, "900 bytes a millisecond are below the rate");
+        let took = write(&pace, &mut now, 100, 2000) - 1100 * MS;
+        assert!((185 * MS..=200 * MS).contains(&took), "200,000 bytes at 1,000 a millisecond, less the credit: {took}");
+    }
+
+    #[test]
+    fn the_calm_catch_up_for_seconds_and_the_urgent_do_not() {
+        for (calm, least, most) in [(true, 1000, 1001), (false, 1980, 2000)] {
+            let pace = Pace::new(None, false);
+            pace.set_rate(Some(1e6), calm);
+            let mut now = 10_000 * MS;
+            let took = write(&pace, &mut now, 1000, 2000) - 10_000 * MS;
+            assert!((least * MS..=most * MS).contains(&took), "calm {calm}: {took}");
+        }
+    }
+
+    #[test]
+    fn no_pause_is_longer_than_promised_and_what_was_not_paid_is_forgotten() {
+        let longest = |stall: Option<u64>, keeps_rate| {
+            let pace = Pace::new(stall.map(Duration::from_millis), keeps_rate);
+            pace.set_rate(Some(1e3), false);
+            assert!(pace.charge(1000));
+            let pause = pace.pause_ns(1000 * MS);
+            assert_eq!(pace.pause_ns(1000 * MS + pause), 0);
+            pause / MS
+        };
+        assert_eq!((longest(None, false), longest(Some(3), false), longest(None, true)), (10, 3, 990));
     }
 }

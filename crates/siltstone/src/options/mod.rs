@@ -143,7 +143,7 @@ pub struct KeyspaceOptions {
     /// Compression by level; the last one holds for all deeper levels. Default `["none"]`.
     pub compression: Vec<Compression>,
     /// Sorted runs in all levels together at which writers stop; 0 lets the layout decide (twice what it expects, luo19
-    /// section 4.2). Default 0. Short for `constraint = { kind = "global", max_runs = N }`.
+    /// section 4.2, L0 twice again where it gathers runs). Default 0. Short for `constraint = { kind = "global", max_runs = N }`.
     pub max_runs: u32,
     /// How many sorted runs there may be before writers wait, in all levels together (`global`) or in each (`local`). Default `global`.
     #[serde(skip_serializing_if = "is_default")]

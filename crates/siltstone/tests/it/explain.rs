@@ -72,6 +72,13 @@ pub(crate) fn options() -> Options {
     options
 }
 
+/// The same with so few runs that merges come often and wait for nobody.
+fn few_runs() -> Options {
+    let mut options = options();
+    options.keyspace.max_runs = 10;
+    options
+}
+
 /// Writes `n` records over 300 keys and lets all merges end.
 pub(crate) fn load(db: &Db, n: u64) {
     let keyspace = db.default_keyspace();
@@ -85,7 +92,7 @@ pub(crate) fn load(db: &Db, n: u64) {
 #[test]
 fn records_tell_what_was_predicted_and_what_it_cost() {
     let machine = Machine::new();
-    let db = machine.open(&options());
+    let db = machine.open(&few_runs());
     load(&db, 3000);
     let decisions = db.default_keyspace().decisions();
     let merges: Vec<_> = decisions.iter().filter(|decision| decision.is_merge_done()).collect();
@@ -126,7 +133,7 @@ fn records_tell_what_was_predicted_and_what_it_cost() {
 #[test]
 fn records_come_back_after_a_close_and_stay_few() {
     let machine = Machine::new();
-    let options = Options { decision_records: 6, ..options() };
+    let options = Options { decision_records: 6, ..few_runs() };
     let mut last = Vec::new();
     for _ in 0..4 {
         let db = machine.open(&options);
@@ -223,6 +230,9 @@ fn what_fails_or_is_cancelled_says_so() {
     let cancel = Cancel::new();
     cancel.cancel();
     assert!(db.default_keyspace().compact::<&str>(.., &cancel).is_err());
+    // A run above the others, so that there is something to merge.
+    db.default_keyspace().put("key-0000", "newer").unwrap();
+    db.flush().unwrap();
     db.default_keyspace().compact::<&str>(.., &Cancel::new()).unwrap();
     let manual = db.default_keyspace().decisions();
     assert!(manual.iter().any(|decision| decision.to_string().ends_with("manual") && decision.action == Action::Merge));
@@ -261,7 +271,7 @@ fn a_folder_is_judged_without_the_records() {
 fn what_is_pending_is_what_is_done_next() {
     // A store that was cut off in the middle: looked at read-only, then opened.
     let machine = Machine::new();
-    let db = machine.open(&options());
+    let db = machine.open(&few_runs());
     let keyspace = db.default_keyspace();
     for i in 0..3000u64 {
         keyspace.put(format!("key-{:04}", i * 7919 % 300), format!("{i:040}")).unwrap();
@@ -269,13 +279,13 @@ fn what_is_pending_is_what_is_done_next() {
     db.close().unwrap();
     machine.heard.0.lock().clear();
     let read_only = Env { read_only: true, ..machine.env() };
-    let looker = Db::open_with("/store", options(), read_only).unwrap();
+    let looker = Db::open_with("/store", few_runs(), read_only).unwrap();
     let pending = looker.default_keyspace().pending().unwrap();
     let next = pending.next.as_ref().expect("runs had gathered");
     assert_eq!(pending.rules[0].appraisal.verdict, Verdict::Next);
     assert!(next.predicted_ns.is_some() && pending.running.is_empty() && pending.refused.is_none());
     drop(looker);
-    let db = machine.open(&options());
+    let db = machine.open(&few_runs());
     db.wait_idle().unwrap();
     let heard = machine.heard.0.lock();
     let first = heard.iter().find_map(|event| match event {
