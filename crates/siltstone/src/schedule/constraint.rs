@@ -2,7 +2,9 @@
 //!
 //! Every run makes reads dearer, and runs gather when writes come faster than merges. A global limit of twice the number that the layout
 //! expects leaves merges room to work with and still bounds reads. Where L0 gathers runs above levels that do not, it may hold four times as
-//! many as it gathers: a merge takes all that it finds, and those stay until it ends, while others come. A local one bounds each level: writers stop when L0 is full, and a merge
+//! many as it gathers: a merge takes all that it finds, and those stay until it ends, while others come.
+//!
+//! A local limit bounds each level: writers stop when L0 is full, and a merge
 //! that would bring one run too many to a level waits until there is room. The time that merges take varies, for leveling most, and
 //! only a global limit evens that out, so luo19 finds much longer stalls with local ones.
 //!
