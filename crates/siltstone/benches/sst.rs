@@ -6,47 +6,21 @@
 #![expect(clippy::disallowed_types, clippy::disallowed_macros, reason = "it measures and prints")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a program for developers")]
 
-use std::io;
-use std::sync::{Arc, Mutex};
+mod memory;
+
+use std::sync::Arc;
 
 use siltstone::cache::BlockCache;
-use siltstone::io::{IoClass, IoCtx, ReadableFile, Rng, WritableFile};
+use siltstone::io::{IoClass, IoCtx, Rng};
 use siltstone::iter::Cursor;
 use siltstone::key::{Kind, SeqNo, Trailer, hash};
 use siltstone::options::Compression;
 use siltstone::sst::{Table, TableOptions, TableWriter};
 use siltstone::version::SstId;
 
+use memory::{Fixed, Memory};
+
 const CTX: IoCtx = IoCtx::foreground(IoClass::UserRead);
-
-#[derive(Clone, Default)]
-struct Memory(Arc<Mutex<Vec<u8>>>);
-
-impl WritableFile for Memory {
-    fn append(&mut self, data: &[u8], _: IoCtx) -> io::Result<()> {
-        self.0.lock().unwrap().extend_from_slice(data);
-        Ok(())
-    }
-    fn sync(&mut self, _: IoCtx) -> io::Result<()> {
-        Ok(())
-    }
-    fn bytes(&self) -> u64 {
-        self.0.lock().unwrap().len() as u64
-    }
-}
-
-struct Fixed(Arc<Vec<u8>>);
-
-impl ReadableFile for Fixed {
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64, _: IoCtx) -> io::Result<()> {
-        let from = usize::try_from(offset).unwrap();
-        buf.copy_from_slice(&self.0[from..from + buf.len()]);
-        Ok(())
-    }
-    fn bytes(&self) -> u64 {
-        self.0.len() as u64
-    }
-}
 
 fn key(decimal: bool, i: u64) -> [u8; 16] {
     if decimal {

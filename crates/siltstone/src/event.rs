@@ -3,12 +3,13 @@
 //! Events are for people and dashboards: nothing in the store depends on who listens. A listener is called on the thread that
 //! did the work, with no lock held; it should be quick and must not call back into the store.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::compaction::{Decision, Law};
 use crate::error::Error;
-use crate::version::{KeyspaceId, SstId};
+use crate::version::{KeyspaceId, SstId, VersionEdit};
 
 /// Receives events. See [`Env::listener`](crate::Env::listener).
 pub trait EventListener: Send + Sync + 'static {
@@ -70,6 +71,20 @@ pub enum Event {
         keyspace: KeyspaceId,
         /// The whole record, with what was spent.
         decision: Arc<Decision>,
+    },
+    /// The tree of a keyspace changed: files came, went or moved. The edits of a keyspace in the order of their numbers, applied to the tree
+    /// that it had when the store was opened, give the tree that it has.
+    TreeChanged {
+        /// Whose.
+        keyspace: KeyspaceId,
+        /// Counts the changes of all trees of the store since it was opened, from 1. Two that follow each other closely may be told by two
+        /// threads, and then in either order.
+        number: u64,
+        /// The compaction that did it ([`Decision::job`]); none for a flush or an ingestion. A compaction that releases its inputs as it goes
+        /// changes the tree more than once.
+        job: Option<u64>,
+        /// What was taken out and put in. A file that moves is in both; so is one of which a part is released.
+        edit: Arc<VersionEdit>,
     },
     /// A policy's plan broke a law of the tree and was refused. The policy is asked again when its view of the keyspace has changed: a version
     /// was installed, a job has ended, a snapshot went, another strategy was set. Until then nothing of the keyspace is compacted.
@@ -135,6 +150,13 @@ pub enum Event {
         message: String,
         /// The name of the one that has taken over.
         fallback: String,
+    },
+    /// A trace ended before it was stopped. The store goes on.
+    TraceEnded {
+        /// Its file, or the request for it.
+        path: PathBuf,
+        /// What went wrong; none if it has reached its [`max_bytes`](crate::trace::TraceOptions::max_bytes).
+        error: Option<Error>,
     },
     /// Background work failed. It is tried again later unless the error says [`Poisoned`](crate::ErrorKind::Poisoned).
     Error {

@@ -14,6 +14,7 @@
 //! | [`compaction`], [`schedule`] | decide, on metadata alone |
 //! | [`forecast`] | the dry run: the planner on estimated outputs |
 //! | [`jobs`], [`iter`] | act: flushes and merges as steps, and the iterators under them |
+//! | [`trace`] | what was asked of a store, as a file |
 //! | [`db`] | puts it together |
 //!
 //! Two rules shape all of it: deciding is pure, acting is stepwise. `ARCHITECTURE.md` tells the whole story.
@@ -31,6 +32,7 @@ pub mod options;
 pub mod planted;
 pub mod schedule;
 pub mod sst;
+pub mod trace;
 pub mod version;
 pub mod wal;
 

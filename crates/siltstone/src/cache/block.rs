@@ -21,6 +21,7 @@ use parking_lot::Mutex;
 
 use crate::cache::frames::{Claim, FramePool, Owner, Pinned, frames_in, slot_of};
 use crate::num::{to_u32, to_u64, to_usize};
+use crate::sst::simd::prefetch_address;
 
 /// The frame size of [`BlockCache::new`]: a block of the default size with its trailer.
 pub const DEFAULT_FRAME_BYTES: usize = 4096;
@@ -338,6 +339,14 @@ impl Slots {
         let found = self.find(Arc::clone(&self.cache.pool), block);
         self.cache.count(|c| if found.is_some() { &c.hits } else { &c.misses });
         found
+    }
+
+    /// Starts fetching what [`prefetch`](Self::prefetch) reads.
+    #[inline]
+    pub(crate) fn prefetch_place(&self, block: usize) {
+        if let Some(slot) = self.slots.get(block) {
+            prefetch_address(slot);
+        }
     }
 
     /// Starts fetching the end of the block, where a lookup begins, if it is in the cache. `len` is the block's length.

@@ -164,14 +164,15 @@ impl FramePool {
         }
         debug_assert!(before < CLAIMED / 2, "two billion pins");
         let len = meta.len.load(Ordering::Relaxed) as usize;
-        Some(Pinned { pool, frame: i, len })
+        Some(Pinned { start: pool.place(i).0, pool, frame: i, len })
     }
 
-    /// Starts fetching the last lines of frame `i`, where a lookup begins.
+    /// Starts fetching whose frame `i` is and its last lines, where a lookup begins.
     #[inline]
     pub(crate) fn prefetch_tail(&self, i: u32, len: usize) {
         let i = i as usize;
         if i < self.frames && len <= self.frame_bytes {
+            prefetch_address(&raw const self.metas[i]);
             let end = i * self.frame_bytes + len;
             for back in [1, 64, 128] {
                 // Wrapping: a hint may name any address.
@@ -256,7 +257,7 @@ impl Claim<'_> {
         meta.owner.store(owner.word(), Ordering::Relaxed);
         // The claim becomes a pin. Pins of late readers of the former block may be there; they go away by themselves.
         meta.word.fetch_sub(CLAIMED - 1, Ordering::Release);
-        Pinned { pool, frame: self.frame, len }
+        Pinned { start: pool.place(self.frame).0, pool, frame: self.frame, len }
     }
 
     /// Leaves the frame free: nobody can pin or claim it until it is taken again. Returns the number to take it by.
@@ -284,8 +285,16 @@ impl Claim<'_> {
 pub(crate) struct Pinned<P: Deref<Target = FramePool>> {
     pool: P,
     frame: u32,
+    /// Where the frame's bytes begin, and how many are the block.
+    start: *const u8,
     len: usize,
 }
+
+// SAFETY: `start` points into the pool, which is `Sync`, and stays valid as long as `pool` and the pin: wherever `pool` may go or be
+// looked at, so may this.
+unsafe impl<P: Deref<Target = FramePool> + Send> Send for Pinned<P> {}
+// SAFETY: as above.
+unsafe impl<P: Deref<Target = FramePool> + Sync> Sync for Pinned<P> {}
 
 impl<P: Deref<Target = FramePool>> Pinned<P> {
     /// The frame's number.
@@ -299,10 +308,9 @@ impl<P: Deref<Target = FramePool>> Deref for Pinned<P> {
 
     #[inline(always)]
     fn deref(&self) -> &[u8] {
-        let (start, _) = self.pool.place(self.frame);
-        // SAFETY: while pinned a frame is not claimed, so nobody writes it; `len` was published with the contents and is at
-        // most the frame's length.
-        unsafe { std::slice::from_raw_parts(start, self.len) }
+        // SAFETY: while pinned a frame is not claimed, so nobody writes it or replaces its buffer; `len` was published with the contents and
+        // is at most the frame's length. The pool, which owns the memory, is kept by `pool`.
+        unsafe { std::slice::from_raw_parts(self.start, self.len) }
     }
 }
 

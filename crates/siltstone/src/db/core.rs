@@ -6,13 +6,14 @@
 //!
 //! Locks, in the order in which they may be nested:
 //!
+//! 0. `tracing.run`: beginning and ending a trace; then what is on its way to the file, held by its lane for a round.
 //! 1. `flush`: the state of the flush lane, held while it steps.
 //! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
 //! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.
-//! 7. `merges` (which merges there are, and whose turn it is; never held while one steps), `snapshots`, `health`, a keyspace's `untold`,
+//! 7. the buffers in which a trace's reads are gathered, `merges` (which merges there are, and whose turn it is; never held while one steps), `snapshots`, `health`, a keyspace's `untold`,
 //!    `stuck` and `metrics`: leaves.
 
 use std::collections::BTreeMap;
@@ -32,18 +33,19 @@ use super::policies::Policies;
 use super::read::{Tree, View};
 use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
+use super::trace::Tracing;
 use super::work::{Compactions, FlushState, MergeSet};
 use super::write::WriteState;
 use crate::cache::{BlockCache, TableCache};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::{Event, EventListener};
-use crate::io::{Clock, FileLock, Fs, Limiter, Workers};
+use crate::io::{Clock, Executor, FileLock, Fs, Limiter, Workers};
 use crate::key::SeqNo;
 use crate::memtable::ArenaPool;
 use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
 use crate::schedule::constraint::RunLimits;
-use crate::version::{KeyspaceId, Manifest, Version};
+use crate::version::{KeyspaceId, Manifest, Version, VersionEdit};
 use crate::wal::LogShared;
 
 /// The lane of flushes.
@@ -63,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) policies: Policies,
     pub(crate) limiter: Limiter,
     pub(crate) read_only: bool,
+    /// Changes of trees so far.
+    pub(crate) tree_changes: AtomicU64,
 
     pub(crate) compaction: Mutex<Compactions>,
     pub(crate) flush: Mutex<FlushState>,
@@ -110,6 +114,8 @@ pub(crate) struct Core {
     pub(crate) is_untold: AtomicBool,
     pub(crate) counters: Counters,
     pub(crate) workers: OnceLock<Box<dyn Workers>>,
+    pub(crate) executor: Arc<dyn Executor>,
+    pub(crate) tracing: Tracing,
     /// Held while the store is open; none in a store opened read-only.
     pub(crate) lock: Mutex<Option<Box<dyn FileLock>>>,
 }
@@ -249,6 +255,29 @@ impl Core {
     pub(crate) fn tell(&self, event: &Event) {
         if let Some(listener) = &self.listener {
             listener.event(event);
+        }
+    }
+
+    /// A copy of an edit for the listener, if there is one.
+    pub(crate) fn copy_to_tell(&self, edit: &VersionEdit) -> Option<Arc<VersionEdit>> {
+        self.listener.as_ref().map(|_| Arc::new(edit.clone()))
+    }
+
+    /// The number of a change that was just committed. Taken under the lock of the manifest, so that numbers follow the commits.
+    pub(crate) fn number_change(&self) -> u64 {
+        self.tree_changes.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// Tells of a change of a tree: which it was ([`number_change`](Self::number_change)), the job that did it, what it changed.
+    pub(crate) fn tell_change(
+        &self,
+        keyspace: KeyspaceId,
+        number: u64,
+        job: Option<u64>,
+        edit: Option<Arc<VersionEdit>>,
+    ) {
+        if let Some(edit) = edit {
+            self.tell(&Event::TreeChanged { keyspace, number, job, edit });
         }
     }
 

@@ -121,18 +121,22 @@ impl Core {
                 .collect();
             // What is ingested is durable at once: no older write of any keyspace may be lost behind it.
             self.poison_on_failure(self.log.as_ref().map_or(Ok(()), |log| log.sync_all()))?;
+            let edit = VersionEdit { removed: Vec::new(), added: stamped };
+            let told = self.copy_to_tell(&edit);
             let committed = manifest.commit(&[
                 ManifestEdit::NextSst(self.next_sst()),
                 ManifestEdit::LastSeq(seq),
-                ManifestEdit::Version(keyspace.id, VersionEdit { removed: Vec::new(), added: stamped }),
+                ManifestEdit::Version(keyspace.id, edit),
             ]);
             self.poison_on_failure(committed)?;
             // Taken only now: a failed commit leaves no hole. Nobody else can have taken it, we hold the writer lock.
             state.last_seq = seq;
             keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
             self.visible.store(seq.0, Ordering::Release);
+            let number = self.number_change();
             drop(state);
             drop(manifest);
+            self.tell_change(keyspace.id, number, None, told);
             keyspace.note_written(seq, self.now_ms());
             self.counters.ingested_files.add(crate::num::to_u64(files.len()));
             self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());

@@ -23,6 +23,7 @@ mod snapshot;
 mod space;
 mod stats;
 mod strategy;
+mod trace;
 mod verify;
 mod work;
 mod write;
@@ -46,6 +47,7 @@ use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::options::{KeyspaceOptions, Options};
 use crate::schedule::Scheduler;
+use crate::trace::{Target, TraceOptions, TraceSummary};
 use crate::version::{FileMeta, KeyspaceId};
 
 pub use deletes::{DeleteStats, OldestTombstone, TombstoneBlocker, TombstonePlace};
@@ -57,7 +59,9 @@ pub use range::{Range, prefix_bounds};
 pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
+pub(crate) use stats::{STRIPES, stripe};
 pub use strategy::{SwitchPlan, SwitchProgress};
+pub use trace::TraceRequest;
 pub use verify::{Damage, VerifyReport};
 pub use work::MergeLimit;
 pub use write::Durability;
@@ -221,6 +225,7 @@ impl Db {
     /// # Errors
     /// What keeps a flush from succeeding: `NoSpace`, `Io`, `Poisoned`.
     pub fn flush(&self) -> Result<()> {
+        self.core().trace_flush(None);
         self.core().flush_all(None)
     }
 
@@ -285,6 +290,29 @@ impl Db {
     /// The merges under way, in the order in which they were chosen: how far each is, and why it steps or waits.
     pub fn merges(&self) -> Vec<MergeState> {
         self.core().merge_states()
+    }
+
+    /// Begins to record what is asked of the store from now on in the new file `path`: which keys, how long their values, when. See
+    /// [`trace`](crate::trace). Recording costs little and never fails a call: what keeps up no more is counted as lost, and a full disk ends
+    /// the trace ([`Event::TraceEnded`](crate::Event::TraceEnded)).
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there is such a file, or if a trace is being recorded; `Closed`; `Io`, `NoSpace` if the file cannot be made.
+    pub fn start_trace(&self, path: impl AsRef<Path>, options: TraceOptions) -> Result<()> {
+        self.core().start_trace(Target::File(path.as_ref().to_path_buf()), options)
+    }
+
+    /// Ends the trace and makes it durable; says what is in it, and why it ended before if it did. [`close`](Db::close) ends it, too.
+    ///
+    /// # Errors
+    /// `NotFound` if none is being recorded.
+    pub fn stop_trace(&self) -> Result<TraceSummary> {
+        self.core().stop_trace()
+    }
+
+    /// Whether a trace is being recorded.
+    pub fn is_tracing(&self) -> bool {
+        self.core().tracing.is_on()
     }
 
     /// Its folder.
@@ -478,6 +506,7 @@ impl Keyspace {
     /// # Errors
     /// As [`Db::flush`].
     pub fn flush(&self) -> Result<()> {
+        self.core().trace_flush(Some(&self.keyspace));
         self.core().flush_all(Some(&self.keyspace))
     }
 
@@ -486,13 +515,14 @@ impl Keyspace {
     /// # Errors
     /// `Cancelled` if `cancel` said so (what was done so far stays); `Io`, `NoSpace`, `Corruption` of an input.
     pub fn compact<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>, cancel: &Cancel) -> Result<()> {
-        self.flush()?;
+        self.core().flush_all(Some(&self.keyspace))?;
         // Whole files move anyway, so an exclusive bound is taken as an inclusive one.
         let key = |bound: Bound<&K>| match bound {
             Bound::Included(key) | Bound::Excluded(key) => Some(Bytes::copy_from_slice(key.as_ref())),
             Bound::Unbounded => None,
         };
         let request = ManualRequest { first: key(bounds.start_bound()), last: key(bounds.end_bound()) };
+        self.core().trace_compact(&self.keyspace, bounds.start_bound(), bounds.end_bound());
         cancel.attach(self.core());
         let cancel = cancel.clone();
         self.core().compact(&self.keyspace, request, Box::new(move || cancel.is_cancelled()))
@@ -504,7 +534,9 @@ impl Keyspace {
     /// # Errors
     /// `InvalidArgument` if the keys do not ascend; as [`put`](Self::put). Nothing appears then.
     pub fn ingest<K: AsRef<[u8]>, V: AsRef<[u8]>>(&self, records: impl IntoIterator<Item = (K, V)>) -> Result<u64> {
-        self.core().ingest(&self.keyspace, records)
+        let ingested = self.core().ingest(&self.keyspace, records)?;
+        self.core().trace_ingest(&self.keyspace, ingested);
+        Ok(ingested)
     }
 
     /// The shape of its tree.

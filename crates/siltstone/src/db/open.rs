@@ -20,6 +20,7 @@ use super::policies::{self, Policies};
 use super::read::{MemSlot, Tree, View};
 use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
+use super::trace::{REQUEST_FILE, Tracing};
 use super::work::{Compactions, FlushState, MergeSet};
 use super::write::{ActiveMemtable, WriteState, read_only};
 use super::{DEFAULT_KEYSPACE, stats};
@@ -159,7 +160,7 @@ fn assemble(
 ) -> Result<Arc<Core>> {
     let counters = Counters::default();
     let mut next_sst = state.next_sst.0;
-    let (orphans, highest) = orphans(&*env.fs, dir, state)?;
+    let Looked { orphans, highest, is_traced } = look_around(&*env.fs, dir, state)?;
     next_sst = next_sst.max(highest + 1);
     if !env.read_only {
         for name in &orphans {
@@ -229,6 +230,7 @@ fn assemble(
         listener: env.listener,
         policies: env.policies,
         read_only: env.read_only,
+        tree_changes: AtomicU64::new(0),
         compaction: Mutex::new(Compactions::default()),
         flush: Mutex::new(FlushState::default()),
         merges: Mutex::new(MergeSet::new(options.scheduler, options.compaction_threads)),
@@ -240,6 +242,7 @@ fn assemble(
             active_bytes,
             log_end: LogPos::default(),
             log_rolled: false,
+            trace: None,
         }),
         keyspaces: ArcSwap::from_pointee(keyspaces),
         snapshots: Mutex::default(),
@@ -264,22 +267,37 @@ fn assemble(
         is_untold: AtomicBool::new(false),
         counters,
         workers: OnceLock::new(),
+        executor: env.executor,
+        tracing: Tracing::default(),
         lock: Mutex::new(lock),
         options,
     });
     if !core.read_only {
-        start_lanes(&core, &*env.executor)?;
+        start_lanes(&core, &*core.executor)?;
+    }
+    if is_traced {
+        core.trace_as_requested();
     }
     Ok(core)
 }
 
-/// Tables in the folder that no version names, and the highest table number seen.
-fn orphans(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<(Vec<String>, u64)> {
+/// What the store's folder holds beside what the manifest names.
+struct Looked {
+    /// Tables that no version names.
+    orphans: Vec<String>,
+    /// The highest table number seen.
+    highest: u64,
+    /// A trace is asked for.
+    is_traced: bool,
+}
+
+fn look_around(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<Looked> {
     let live: BTreeSet<SstId> =
         state.keyspaces.values().flat_map(|k| k.version.files().map(|(_, _, file)| file.table())).collect();
-    let mut highest = 0;
+    let (mut highest, mut is_traced) = (0, false);
     let mut orphans = Vec::new();
     for entry in fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))? {
+        is_traced |= entry.name == REQUEST_FILE;
         let Some(number) = entry.name.strip_suffix(".sst").and_then(|number| number.parse().ok()) else {
             continue;
         };
@@ -290,7 +308,7 @@ fn orphans(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<(Vec<String>, 
     }
     // The file system's order means nothing.
     orphans.sort();
-    Ok((orphans, highest))
+    Ok(Looked { orphans, highest, is_traced })
 }
 
 /// The options, the policy and the limits of a keyspace, and its first view.
@@ -423,6 +441,8 @@ impl Core {
         if let Some(workers) = self.workers.get() {
             workers.stop();
         }
+        // Whoever wants to know what came of it calls `stop_trace`.
+        let _ = self.stop_trace();
         self.abandon_jobs();
         let log = self.writer.lock().log.take();
         let closed = match log {
@@ -468,6 +488,7 @@ impl Core {
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();
         state.memtables.insert(id, active);
+        state.trace_keyspace(id, name);
         self.change_keyspaces(|keyspaces| {
             keyspaces.insert(id, Arc::clone(&keyspace));
         });
@@ -492,6 +513,7 @@ impl Core {
         if let Some(active) = state.memtables.remove(&id) {
             state.active_bytes -= active.slot.table.bytes();
         }
+        state.trace_drop(id);
         self.counters.inherit(&keyspace.reads);
         self.change_keyspaces(|keyspaces| {
             keyspaces.remove(&id);

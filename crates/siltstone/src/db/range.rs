@@ -14,6 +14,7 @@ use crate::iter::merging::Merging;
 use crate::iter::run::RunCursor;
 use crate::iter::visible::{Bounds, Visible};
 use crate::key::SeqNo;
+use crate::trace::RangeTrace;
 
 /// The records of a key range, in order, as they were when the range was opened (or at its snapshot).
 ///
@@ -26,10 +27,11 @@ pub struct Range {
     /// What a second end is opened from.
     view: Arc<View>,
     seq: SeqNo,
-    bounds: Bounds,
     /// When it began, if reads are counted by file.
     counted_ms: Option<u64>,
     finished: bool,
+    /// What is recorded when it is dropped.
+    trace: Option<Box<RangeTrace>>,
 }
 
 struct End {
@@ -56,8 +58,9 @@ impl Range {
         let seq = snapshot.unwrap_or_else(|| core.visible_seq());
         let bounds = Bounds { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) };
         let counted_ms = core.counted_ms(keyspace);
-        let front = End::open(&view, seq, &bounds, counted_ms);
-        Ok(Range { front, back: None, view, seq, bounds, counted_ms, finished: false })
+        let trace = core.trace_range(keyspace, &bounds);
+        let front = End::open(&view, seq, bounds, counted_ms);
+        Ok(Range { front, back: None, view, seq, counted_ms, finished: false, trace })
     }
 
     /// Moves the front to the next record; false at the end. The record is then at [`key`](Self::key) and
@@ -71,7 +74,11 @@ impl Range {
         }
         let moved = self.front.forward();
         let met = self.back.as_ref().is_some_and(|back| back.reached(&self.front));
-        self.settle(moved, met)
+        let moved = self.settle(moved, met);
+        if let (Some(trace), Ok(true)) = (&mut self.trace, &moved) {
+            trace.forward += 1;
+        }
+        moved
     }
 
     /// Moves the back to the record before; false at the end. The record is then at [`key_back`](Self::key_back) and
@@ -83,10 +90,15 @@ impl Range {
         if self.finished {
             return Ok(false);
         }
-        let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, &self.bounds, self.counted_ms));
+        let bounds = self.front.entries.bounds();
+        let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, bounds.clone(), self.counted_ms));
         let moved = back.backward();
         let met = back.reached(&self.front);
-        self.settle(moved, met)
+        let moved = self.settle(moved, met);
+        if let (Some(trace), Ok(true)) = (&mut self.trace, &moved) {
+            trace.backward += 1;
+        }
+        moved
     }
 
     fn settle(&mut self, moved: Result<bool>, met: bool) -> Result<bool> {
@@ -176,19 +188,21 @@ impl std::iter::FusedIterator for Range {}
 
 impl std::fmt::Debug for Range {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Range").field("seq", &self.seq).field("bounds", &self.bounds).finish_non_exhaustive()
+        f.debug_struct("Range")
+            .field("seq", &self.seq)
+            .field("bounds", self.front.entries.bounds())
+            .finish_non_exhaustive()
     }
 }
 
 impl End {
-    fn open(view: &View, seq: SeqNo, bounds: &Bounds, counted_ms: Option<u64>) -> End {
+    fn open(view: &View, seq: SeqNo, bounds: Bounds, counted_ms: Option<u64>) -> End {
         let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
         let mut sources: Vec<Source> = Vec::with_capacity(1 + view.immutables.len() + view.tree.runs.len());
-        sources
-            .extend(memtables.filter(|slot| !slot.table.is_empty()).map(|slot| Source::Memtable(slot.table.cursor())));
+        sources.extend(memtables.filter(|slot| !slot.table.is_empty()).map(|slot| Source::memtable(&slot.table)));
         let tables = |run| RunTables { files: Arc::clone(run), ctx: USER_READ, counted_ms };
         sources.extend(view.tree.runs.iter().map(|run| Source::Run(RunCursor::new(tables(run)))));
-        End { entries: Visible::new(Merging::new(sources), seq, bounds.clone()), started: false, positioned: false }
+        End { entries: Visible::new(Merging::new(sources), seq, bounds), started: false, positioned: false }
     }
 
     /// Moves to the following record: the first one at first.

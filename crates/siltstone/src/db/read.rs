@@ -10,9 +10,9 @@ use super::core::{Core, KeyspaceCore};
 use crate::cache::TableHandle;
 use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx};
-use crate::iter::Cursor;
 use crate::iter::file::{LiveFile, RunFiles, RunTables, restamp};
 use crate::iter::run::RunCursor;
+use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
@@ -226,6 +226,9 @@ impl Core {
         if found.is_some() {
             keyspace.reads.get_hits.add(1);
         }
+        if self.tracing.is_on() {
+            self.trace_get(keyspace, key, found.as_deref());
+        }
         Ok(found)
     }
 
@@ -268,7 +271,8 @@ impl Core {
     ) -> Vec<Result<Option<Bytes>>> {
         let view = keyspace.view.load();
         let seq = snapshot.unwrap_or_else(|| self.visible_seq());
-        keys.iter()
+        let found: Vec<Result<Option<Bytes>>> = keys
+            .iter()
             .map(|key| {
                 self.health.check_open()?;
                 keyspace.reads.gets.add(1);
@@ -276,7 +280,11 @@ impl Core {
                 keyspace.reads.get_hits.add(u64::from(found.is_some()));
                 Ok(found)
             })
-            .collect()
+            .collect();
+        if self.tracing.is_on() {
+            self.trace_multi_get(keyspace, keys, &found);
+        }
+        found
     }
 }
 
@@ -285,9 +293,20 @@ pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {
 }
 
 /// One sorted source of a range read.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all sources are runs, and each of their steps would go through a box"
+)]
 pub(crate) enum Source {
-    Memtable(MemtableCursor),
+    /// Apart, since it holds a leaf of the tree: a list of sources with room for that in each would be slow to allocate.
+    Memtable(Box<MemtableCursor>),
     Run(RunCursor<RunTables>),
+}
+
+impl Source {
+    pub(crate) fn memtable(table: &Arc<Memtable>) -> Source {
+        Source::Memtable(Box::new(table.cursor()))
+    }
 }
 
 macro_rules! each_source {
@@ -316,7 +335,7 @@ impl Cursor for Source {
         each_source!(self, c => c.seek_before(key, trailer))
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         each_source!(self, c => c.next())
     }
@@ -326,12 +345,17 @@ impl Cursor for Source {
         each_source!(self, c => c.prev())
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         each_source!(self, c => c.entry())
     }
 
-    fn prefetch(&mut self, key: &[u8]) {
-        each_source!(self, c => c.prefetch(key));
+    #[inline(always)]
+    fn head(&self) -> Option<u128> {
+        each_source!(self, c => c.head())
+    }
+
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        each_source!(self, c => c.approach(step, target));
     }
 }

@@ -10,7 +10,7 @@ use super::metrics::{ByReason, MergeLatency, Metrics, ReasonStats, RunsSample, l
 use crate::num::to_u64;
 use crate::version::{Level, Version};
 
-const STRIPES: usize = 16;
+pub(crate) const STRIPES: usize = 16;
 
 /// A counter that many threads add to without sharing a cache line (up to 16 threads; more share lines pairwise).
 #[derive(Default)]
@@ -33,7 +33,7 @@ impl Counter {
 
 /// This thread's stripe. Which one it is affects speed only, never a result.
 #[inline]
-fn stripe() -> usize {
+pub(crate) fn stripe() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });
     MINE.with(|mine| {

@@ -20,6 +20,7 @@ use crate::key::{Kind, SeqNo, Trailer};
 use crate::memtable::{self, ArenaPool, MemtableWriter};
 use crate::num::to_u64;
 use crate::schedule::WriteControl;
+use crate::trace;
 use crate::version::KeyspaceId;
 use crate::wal::{LogPos, LogWriter, SegmentId};
 
@@ -48,6 +49,8 @@ pub(crate) struct WriteState {
     pub(crate) log_end: LogPos,
     /// The log has come to a new segment: look whether it is too long.
     pub(crate) log_rolled: bool,
+    /// Where writes are recorded while a trace is.
+    pub(crate) trace: Option<Box<trace::Buffer>>,
 }
 
 /// A keyspace's mutable memtable.
@@ -116,7 +119,7 @@ impl Core {
         let bytes = to_u64(key.len() + value.len());
         self.pay(keyspace, bytes);
         let mut state = self.lock_for_writing(std::slice::from_ref(&keyspace.id))?;
-        let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled } = &mut *state;
+        let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled, trace } = &mut *state;
         let active = memtables.get_mut(&keyspace.id).ok_or_else(|| dropped(keyspace))?;
         let seq = SeqNo(last_seq.0 + 1);
         let mut position = None;
@@ -133,6 +136,9 @@ impl Core {
         *active_bytes += active.insert(key, Trailer::new(seq, kind), value);
         *last_seq = seq;
         self.visible.store(seq.0, Ordering::Release);
+        if let Some(trace) = trace {
+            trace.write(kind, keyspace.id, key, value, durability);
+        }
         drop(state);
 
         match kind {
@@ -172,7 +178,7 @@ impl Core {
         }
         drop(keyspaces);
         let mut state = self.lock_for_writing(&ids)?;
-        let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled } = &mut *state;
+        let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled, trace } = &mut *state;
         if let Some(id) = ids.iter().find(|id| !memtables.contains_key(id)) {
             return Err(Error::new(ErrorKind::NotFound, format!("keyspace {} of the batch was dropped", id.0)));
         }
@@ -199,6 +205,9 @@ impl Core {
         }
         // One store makes the whole batch visible.
         self.visible.store(last_seq.0, Ordering::Release);
+        if let Some(trace) = trace {
+            trace.batch(batch, durability);
+        }
         drop(state);
 
         self.counters.deletes.add(u64::from(batch.deletes()));

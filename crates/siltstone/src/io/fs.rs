@@ -27,6 +27,8 @@ pub enum IoClass {
     Scrub,
     /// A checkpoint or an ingested file.
     Checkpoint,
+    /// A trace of what the store is asked for.
+    Trace,
 }
 
 /// The number of a background job; 0 is the foreground.

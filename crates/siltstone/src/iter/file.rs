@@ -7,8 +7,8 @@
 
 use std::sync::Arc;
 
-use super::Cursor;
 use super::run::FileCursors;
+use super::{Approach, Cursor, Target};
 use crate::cache::TableHandle;
 use crate::error::Result;
 use crate::io::{IoCtx, IoMeter};
@@ -64,15 +64,21 @@ impl RunFiles {
         RunFiles::new(live.collect())
     }
 
-    /// The file whose key range holds `key`, if there is one. `head` is the key's.
+    /// The first file that ends at or after `key`, whose head is `head`.
     #[inline]
-    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&LiveFile> {
+    pub(crate) fn first_reaching(&self, key: &[u8], head: u128) -> usize {
         let mut at = self.fences.partition_point(|fence| *fence < head);
         // Equal heads decide nothing: compare in full from the first of them.
         while self.fences.get(at) == Some(&head) && self.files[at].meta.largest[..] < *key {
             at += 1;
         }
-        let file = self.files.get(at)?;
+        at
+    }
+
+    /// The file whose key range holds `key`, if there is one. `head` is the key's.
+    #[inline]
+    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&LiveFile> {
+        let file = self.files.get(self.first_reaching(key, head))?;
         (file.meta.smallest[..] <= *key).then_some(file)
     }
 }
@@ -115,7 +121,9 @@ impl<C: Cursor> FileCursor<C> {
     }
 
     /// What the record at the position is to those above: nothing if it is outside of the slice.
-    fn shown<'a>(&self, entry: Entry<'a>) -> Option<Entry<'a>> {
+    #[inline(never)]
+    fn shown(&self) -> Option<Entry<'_>> {
+        let entry = self.cursor.entry()?;
         let before = *entry.key < self.meta.smallest[..] && !planted::active(Bug::DeadKeysRead);
         if before || *entry.key > self.meta.largest[..] {
             None
@@ -186,7 +194,7 @@ impl<C: Cursor> Cursor for FileCursor<C> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         self.cursor.next()
     }
@@ -196,14 +204,21 @@ impl<C: Cursor> Cursor for FileCursor<C> {
         self.cursor.prev()
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
-        let entry = self.cursor.entry()?;
-        if self.plain { Some(entry) } else { self.shown(entry) }
+        if self.plain { self.cursor.entry() } else { self.shown() }
     }
 
-    fn prefetch(&mut self, key: &[u8]) {
-        self.cursor.prefetch(key);
+    #[inline(always)]
+    fn head(&self) -> Option<u128> {
+        if self.plain { self.cursor.head() } else { self.shown().map(|entry| key::head(entry.key)) }
+    }
+
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        // In other files the cursor below is sent to other places.
+        if self.plain {
+            self.cursor.approach(step, target);
+        }
     }
 }
 
@@ -225,6 +240,10 @@ impl FileCursors for RunTables {
     fn bounds(&self, file: usize) -> (&[u8], &[u8]) {
         let meta = &self.files.files[file].meta;
         (&meta.smallest, &meta.largest)
+    }
+
+    fn first_reaching(&self, key: &[u8]) -> usize {
+        self.files.first_reaching(key, key::head(key))
     }
 
     fn open(&self, file: usize) -> Result<Self::Cursor> {

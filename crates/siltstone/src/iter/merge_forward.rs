@@ -53,7 +53,6 @@ impl<C: Cursor> MergeForward<C> {
     /// # Errors
     /// As [`MergeForward::seek_first`].
     pub fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.sources.iter_mut().for_each(|source| source.prefetch(key));
         self.place(|source| source.seek(key, trailer))
     }
 

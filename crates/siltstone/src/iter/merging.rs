@@ -2,14 +2,14 @@
 //!
 //! Only the two smallest positions matter from step to step: the leader is advanced until it passes the runner-up, and only
 //! then are the others looked at. In a tree nine of ten entries come from the last level, so most steps cost one compare of two
-//! 16-byte integers ([`head`]); keys are compared in full only when their heads are equal. A seek first tells every source what
-//! is coming, so that their cache misses overlap.
+//! 16-byte integers ([`Cursor::head`]); keys are compared in full only when their heads are equal. A seek takes each
+//! step ([`Approach`]) in every source before the next step, so that their cache misses overlap.
 
 use std::cmp::Ordering;
 
-use super::Cursor;
+use super::{Approach, Cursor, Target};
 use crate::error::{Error, Result};
-use crate::key::{Entry, Trailer, compare, head};
+use crate::key::{Entry, Trailer, compare};
 
 /// `C`s merged into internal order. Sources are given newest first: of two equal entries (they exist only where a file is
 /// taken in whose entries have one sequence number) the one of the earlier source comes first.
@@ -19,6 +19,8 @@ pub struct Merging<C> {
     leader: Option<usize>,
     /// The source that is next in the direction after the leader, if another has an entry.
     runner_up: Option<usize>,
+    /// The runner-up's head.
+    runner_up_head: u128,
     backward: bool,
     /// The key at the position while the others are moved to its other side.
     key: Vec<u8>,
@@ -32,9 +34,9 @@ struct Source<C> {
 }
 
 impl<C: Cursor> Source<C> {
-    #[inline]
+    #[inline(always)]
     fn look(&mut self) {
-        self.head = self.cursor.entry().map(|entry| head(entry.key));
+        self.head = self.cursor.head();
     }
 }
 
@@ -42,7 +44,15 @@ impl<C: Cursor> Merging<C> {
     /// A merge of `sources`, newest first, at no entry.
     pub fn new(sources: Vec<C>) -> Merging<C> {
         let sources = sources.into_iter().map(|cursor| Source { cursor, head: None }).collect();
-        Merging { sources, leader: None, runner_up: None, backward: false, key: Vec::new(), failed: None }
+        Merging {
+            sources,
+            leader: None,
+            runner_up: None,
+            runner_up_head: 0,
+            backward: false,
+            key: Vec::new(),
+            failed: None,
+        }
     }
 
     /// The order of two sources that are at entries: keys, versions, then the newer source first.
@@ -84,22 +94,41 @@ impl<C: Cursor> Merging<C> {
         self.backward = backward;
         self.sources.iter_mut().for_each(Source::look);
         self.leader = self.foremost(None);
+        self.find_runner_up();
+    }
+
+    fn find_runner_up(&mut self) {
         self.runner_up = self.foremost(self.leader);
+        self.runner_up_head = self.runner_up.and_then(|at| self.sources[at].head).unwrap_or_default();
     }
 
     /// After the leader moved: is it the leader still?
-    #[inline]
+    #[inline(always)]
     fn settle(&mut self, leader: usize) {
         self.sources[leader].look();
+        let head = self.sources[leader].head;
         let Some(runner_up) = self.runner_up else {
-            self.leader = self.sources[leader].head.map(|_| leader);
+            self.leader = head.map(|_| leader);
             return;
         };
-        if self.sources[leader].head.is_some() && self.leads(leader, runner_up) {
-            return;
+        if let Some(head) = head {
+            let stays = if head == self.runner_up_head {
+                self.leads(leader, runner_up)
+            } else {
+                (head < self.runner_up_head) != self.backward
+            };
+            if stays {
+                return;
+            }
         }
+        self.overtake(runner_up);
+    }
+
+    /// The runner-up has become the leader.
+    #[inline(never)]
+    fn overtake(&mut self, runner_up: usize) {
         self.leader = Some(runner_up);
-        self.runner_up = self.foremost(Some(runner_up));
+        self.find_runner_up();
     }
 
     fn check(&self) -> Result<()> {
@@ -113,6 +142,12 @@ impl<C: Cursor> Merging<C> {
             (self.leader, self.runner_up) = (None, None);
         }
         outcome
+    }
+
+    fn approach_all(&mut self, target: Target<'_>) {
+        for step in Approach::STEPS {
+            self.sources.iter_mut().for_each(|source| source.cursor.approach(step, target));
+        }
     }
 
     fn place_all(&mut self, backward: bool, place: impl Fn(&mut C) -> Result<()>) -> Result<()> {
@@ -149,25 +184,35 @@ impl<C: Cursor> Merging<C> {
         Ok(())
     }
 
+    #[inline(always)]
     fn step(&mut self, backward: bool) -> Result<()> {
-        self.check()?;
         let Some(leader) = self.leader else {
-            debug_assert!(false, "a step needs an entry");
-            return Ok(());
+            debug_assert!(self.failed.is_some(), "a step needs an entry");
+            return self.check();
         };
-        let turned = self.backward != backward;
-        if turned {
-            let outcome = self.turn(leader, backward);
-            self.keep(outcome)?;
+        if self.backward != backward {
+            return self.step_back(leader, backward);
         }
         let cursor = &mut self.sources[leader].cursor;
         let outcome = if backward { cursor.prev() } else { cursor.next() };
-        self.keep(outcome)?;
-        if turned {
-            self.line_up(backward);
-        } else {
-            self.settle(leader);
+        if outcome.is_err() {
+            return self.keep(outcome);
         }
+        self.settle(leader);
+        Ok(())
+    }
+
+    /// A step in the other direction than the one before.
+    #[cold]
+    fn step_back(&mut self, leader: usize, backward: bool) -> Result<()> {
+        let cursor = |merging: &mut Self| {
+            merging.turn(leader, backward)?;
+            let cursor = &mut merging.sources[leader].cursor;
+            if backward { cursor.prev() } else { cursor.next() }
+        };
+        let outcome = cursor(self);
+        self.keep(outcome)?;
+        self.line_up(backward);
         Ok(())
     }
 }
@@ -182,12 +227,12 @@ impl<C: Cursor> Cursor for Merging<C> {
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.prefetch(key);
+        self.approach_all(Target { key, trailer, before: false });
         self.place_all(false, |cursor| cursor.seek(key, trailer))
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.prefetch(key);
+        self.approach_all(Target { key, trailer, before: true });
         self.place_all(true, |cursor| cursor.seek_before(key, trailer))
     }
 
@@ -201,12 +246,8 @@ impl<C: Cursor> Cursor for Merging<C> {
         self.step(true)
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         self.leader.and_then(|leader| self.sources[leader].cursor.entry())
-    }
-
-    fn prefetch(&mut self, key: &[u8]) {
-        self.sources.iter_mut().for_each(|source| source.cursor.prefetch(key));
     }
 }

@@ -19,7 +19,7 @@ pub use run::{FileCursors, RunCursor};
 pub use visible::{Bounds, Visible};
 
 use crate::error::Result;
-use crate::key::{Entry, Trailer};
+use crate::key::{self, Entry, Trailer};
 
 /// A position in a sorted sequence of internal entries. Errors are sticky: after one the cursor is at no entry, and every
 /// further move returns the error again.
@@ -41,8 +41,41 @@ pub trait Cursor {
     fn prev(&mut self) -> Result<()>;
     /// The entry at the position, or none past either end and before the first seek.
     fn entry(&self) -> Option<Entry<'_>>;
-    /// Starts fetching what a `seek` to `key` will touch, so that several sources' cache misses overlap. Changes nothing.
-    fn prefetch(&mut self, key: &[u8]) {
-        let _ = key;
+    /// The [head](crate::key::head) of the entry's key, or none if there is no entry. Asked at every step of a merge.
+    #[inline]
+    fn head(&self) -> Option<u128> {
+        self.entry().map(|entry| key::head(entry.key))
     }
+    /// Does a part of the seek to `target` that waits for nothing but memory. A caller with several sources takes each step with all of them before
+    /// the next step, so that their cache misses overlap, and then seeks, to the same target. Failures are told by the seek.
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        let _ = (step, target);
+    }
+}
+
+/// Where a seek goes.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'k> {
+    /// The user key.
+    pub key: &'k [u8],
+    /// With the key: a position in internal order.
+    pub trailer: Trailer,
+    /// To the last entry before the position ([`Cursor::seek_before`]), not to the first one at or after it.
+    pub before: bool,
+}
+
+/// The steps of a seek, in order: each touches what the one before began to fetch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Approach {
+    /// Find out which block it is, and fetch where that lies in the cache.
+    Block,
+    /// Fetch the block's end, where a search begins.
+    Index,
+    /// Search the block, and fetch the entry.
+    Entry,
+}
+
+impl Approach {
+    /// All of them.
+    pub const STEPS: [Approach; 3] = [Approach::Block, Approach::Index, Approach::Entry];
 }

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::Cursor;
+use super::{Approach, Cursor, Target};
 use crate::error::{Error, Result};
 use crate::key::{Entry, SeqNo, Trailer};
 
@@ -24,9 +24,9 @@ pub trait FileCursors {
     /// # Errors
     /// `Corruption` or `Io` from the file.
     fn open(&self, index: usize) -> Result<Self::Cursor>;
-    /// Starts fetching what a seek to `key` in file `index` will touch, if that can be known without opening it.
-    fn prefetch(&self, index: usize, key: &[u8]) {
-        let _ = (index, key);
+    /// The first file that ends at or after `key`.
+    fn first_reaching(&self, key: &[u8]) -> usize {
+        partition_point(self.len(), |index| self.bounds(index).1 < key)
     }
 }
 
@@ -35,6 +35,8 @@ pub struct RunCursor<F: FileCursors> {
     files: F,
     /// The file that is open. There may be none even between seeks: then the cursor is at no entry.
     open: Option<(usize, F::Cursor)>,
+    /// The file that the seek which is being approached begins in.
+    sought: Option<usize>,
     failed: Option<Error>,
 }
 
@@ -50,7 +52,7 @@ enum Place<'k> {
 impl<F: FileCursors> RunCursor<F> {
     /// A cursor over `files`, at no entry.
     pub fn new(files: F) -> RunCursor<F> {
-        RunCursor { files, open: None, failed: None }
+        RunCursor { files, open: None, sought: None, failed: None }
     }
 
     /// The files that it reads.
@@ -100,9 +102,36 @@ impl<F: FileCursors> RunCursor<F> {
         Ok(())
     }
 
-    /// The first file that ends at or after `key`.
-    fn first_reaching(&self, key: &[u8]) -> usize {
-        partition_point(self.files.len(), |index| self.files.bounds(index).1 < key)
+    /// The file in which a seek begins.
+    #[inline]
+    fn file_of(&self, key: &[u8], before: bool) -> usize {
+        if before {
+            // Before the first file wraps to behind the last one: there is no such entry.
+            return partition_point(self.files.len(), |index| self.files.bounds(index).0 <= key).wrapping_sub(1);
+        }
+        self.files.first_reaching(key)
+    }
+
+    /// The same, if it was not found out already.
+    #[inline]
+    fn take_sought(&mut self, key: &[u8], before: bool) -> usize {
+        let Some(file) = self.sought.take() else {
+            return self.file_of(key, before);
+        };
+        debug_assert_eq!(file, self.file_of(key, before), "a seek that was not approached");
+        file
+    }
+
+    /// Makes file `index` the open one.
+    #[inline]
+    fn enter(&mut self, index: usize) -> Result<&mut F::Cursor> {
+        if self.open.as_ref().is_none_or(|(open, _)| *open != index) {
+            // What is open elsewhere is closed first.
+            self.open = None;
+            self.open = Some((index, self.files.open(index)?));
+        }
+        let (_, cursor) = self.open.as_mut().expect("just opened");
+        Ok(cursor)
     }
 
     /// Places the cursor in file `index`, or in the next one in the direction of `place` that has such an entry.
@@ -120,12 +149,7 @@ impl<F: FileCursors> RunCursor<F> {
 
     fn try_place(&mut self, mut index: usize, place: Place<'_>) -> Result<()> {
         while index < self.files.len() {
-            // What is open elsewhere is closed first.
-            let here = self.open.take().filter(|(open, _)| *open == index);
-            let mut cursor = match here {
-                Some((_, cursor)) => cursor,
-                None => self.files.open(index)?,
-            };
+            let cursor = self.enter(index)?;
             match place {
                 Place::First => cursor.seek_first()?,
                 Place::Last => cursor.seek_last()?,
@@ -133,7 +157,6 @@ impl<F: FileCursors> RunCursor<F> {
                 Place::Before(key, trailer) => cursor.seek_before(key, trailer)?,
             }
             if cursor.entry().is_some() {
-                self.open = Some((index, cursor));
                 return Ok(());
             }
             // Before the first file wraps to behind the last one, which ends the search too.
@@ -146,42 +169,48 @@ impl<F: FileCursors> RunCursor<F> {
         Ok(())
     }
 
-    fn step(&mut self, go: fn(&mut F::Cursor) -> Result<()>) -> Result<Option<usize>> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
-        }
+    #[cold]
+    fn fail(&mut self, error: Error) -> Error {
+        self.failed = Some(error.clone());
+        self.open = None;
+        error
+    }
+
+    #[inline(always)]
+    fn step(&mut self, go: impl FnOnce(&mut F::Cursor) -> Result<()>) -> Result<Option<usize>> {
         let Some((index, cursor)) = &mut self.open else {
-            debug_assert!(false, "a step needs an entry");
-            return Ok(None);
+            debug_assert!(self.failed.is_some(), "a step needs an entry");
+            return self.failed.clone().map_or(Ok(None), Err);
         };
         if let Err(error) = go(cursor) {
-            self.failed = Some(error.clone());
-            self.open = None;
-            return Err(error);
+            return Err(self.fail(error));
         }
-        Ok(cursor.entry().is_none().then_some(*index))
+        Ok(cursor.head().is_none().then_some(*index))
     }
 }
 
 impl<F: FileCursors> Cursor for RunCursor<F> {
     fn seek_first(&mut self) -> Result<()> {
+        self.sought = None;
         self.place(0, Place::First)
     }
 
     fn seek_last(&mut self) -> Result<()> {
+        self.sought = None;
         self.place(self.files.len().wrapping_sub(1), Place::Last)
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        self.place(self.first_reaching(key), Place::AtOrAfter(key, trailer))
+        let file = self.take_sought(key, false);
+        self.place(file, Place::AtOrAfter(key, trailer))
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
-        let begun = partition_point(self.files.len(), |index| self.files.bounds(index).0 <= key);
-        self.place(begun.wrapping_sub(1), Place::Before(key, trailer))
+        let file = self.take_sought(key, true);
+        self.place(file, Place::Before(key, trailer))
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         match self.step(F::Cursor::next)? {
             Some(left) => self.place(left + 1, Place::First),
@@ -197,17 +226,32 @@ impl<F: FileCursors> Cursor for RunCursor<F> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         self.open.as_ref().and_then(|(_, cursor)| cursor.entry())
     }
 
-    fn prefetch(&mut self, key: &[u8]) {
-        let index = self.first_reaching(key);
-        match &mut self.open {
-            Some((open, cursor)) if *open == index => cursor.prefetch(key),
-            _ if index < self.files.len() => self.files.prefetch(index, key),
-            _ => {}
+    #[inline(always)]
+    fn head(&self) -> Option<u128> {
+        self.open.as_ref().and_then(|(_, cursor)| cursor.head())
+    }
+
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        if self.failed.is_some() {
+            return;
+        }
+        if step == Approach::Block {
+            let index = self.file_of(target.key, target.before);
+            self.sought = Some(index);
+            if index < self.files.len() && self.enter(index).is_err() {
+                // The seek tries again, and tells.
+                self.open = None;
+            }
+        }
+        if let Some((index, cursor)) = &mut self.open
+            && self.sought == Some(*index)
+        {
+            cursor.approach(step, target);
         }
     }
 }

@@ -132,7 +132,12 @@ fn walk(cursor: &mut impl Cursor, rows: &[Row], rng: &mut Rng, moves: u64) {
         let here = rows.get(at).is_some();
         let (to, trailer) = (key(rng), Trailer::seek(SeqNo(rng.below(rows.len() as u64 + 2))));
         let bound = rows.partition_point(|row| (&row.0, row.1) < (&to, Reverse(trailer)));
-        match rng.below(if here { 24 } else { 4 }) {
+        let go = rng.below(if here { 24 } else { 4 });
+        // A seek may be approached, wholly or in part; one to an end forgets what was approached.
+        for step in Approach::STEPS.into_iter().take(to_usize(rng.below(4))).filter(|_| go < 4) {
+            cursor.approach(step, Target { key: &to, trailer, before: go == 3 });
+        }
+        match go {
             0 => (at, _) = (0, cursor.seek_first().unwrap()),
             1 => (at, _) = (rows.len().wrapping_sub(1), cursor.seek_last().unwrap()),
             2 => (at, _) = (bound, cursor.seek(&to, trailer).unwrap()),

@@ -10,7 +10,7 @@ use bytes::Bytes;
 
 use super::Cursor;
 use crate::error::{Error, Result};
-use crate::key::{SeqNo, Trailer};
+use crate::key::{SeqNo, Trailer, head};
 
 /// After so many steps over entries that are not wanted, a seek is cheaper.
 const STEPS: u32 = 16;
@@ -55,7 +55,7 @@ pub struct Visible<C> {
     bounds: Bounds,
     place: Place,
     /// The key at the position, or the one being passed.
-    key: Vec<u8>,
+    key: HeldKey,
     /// The value at the position when it was reached backward.
     value: Vec<u8>,
     failed: Option<Error>,
@@ -74,8 +74,13 @@ enum Place {
 impl<C: Cursor> Visible<C> {
     /// What a read at `seq` sees of `cursor` within `bounds`, at no key.
     pub fn new(cursor: C, seq: SeqNo, bounds: Bounds) -> Visible<C> {
-        let (key, value) = (Vec::new(), Vec::new());
+        let (key, value) = (HeldKey::default(), Vec::new());
         Visible { cursor, seq, bounds, place: Place::Nowhere, key, value, failed: None }
+    }
+
+    /// The keys between which it stays.
+    pub fn bounds(&self) -> &Bounds {
+        &self.bounds
     }
 
     /// Whether there is a key at the position.
@@ -90,8 +95,11 @@ impl<C: Cursor> Visible<C> {
     /// If there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        assert!(self.valid(), "at no key");
-        &self.key
+        match self.place {
+            Place::Forward => self.cursor.entry().expect("forward, the cursor is at the entry").key,
+            Place::Backward => self.key.bytes(),
+            Place::Nowhere => panic!("at no key"),
+        }
     }
 
     /// The value at the position.
@@ -176,7 +184,7 @@ impl<C: Cursor> Visible<C> {
         self.go(|it| {
             match it.place {
                 Place::Forward => it.cursor.next()?,
-                Place::Backward => it.cursor.seek(&it.key, OLDEST)?,
+                Place::Backward => it.cursor.seek(it.key.bytes(), OLDEST)?,
                 Place::Nowhere => {
                     debug_assert!(false, "next needs a key");
                     return Ok(());
@@ -193,7 +201,7 @@ impl<C: Cursor> Visible<C> {
     pub fn prev(&mut self) -> Result<()> {
         self.go(|it| {
             match it.place {
-                Place::Forward => it.cursor.seek_before(&it.key, NEWEST)?,
+                Place::Forward => it.cursor.seek_before(it.key.bytes(), NEWEST)?,
                 Place::Backward => {}
                 Place::Nowhere => {
                     debug_assert!(false, "prev needs a key");
@@ -204,10 +212,10 @@ impl<C: Cursor> Visible<C> {
         })
     }
 
-    #[inline]
+    #[inline(always)]
     fn go(&mut self, moving: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        if let Some(error) = &self.failed {
-            return Err(error.clone());
+        if self.failed.is_some() {
+            return self.failed.clone().map_or(Ok(()), Err);
         }
         let outcome = moving(self);
         if let Err(error) = &outcome {
@@ -218,32 +226,21 @@ impl<C: Cursor> Visible<C> {
     }
 
     /// From the cursor's entry on, the first key to show. With `passing`, versions of `self.key` are passed.
-    #[inline]
+    #[inline(always)]
     fn find_forward(&mut self, mut passing: bool) -> Result<()> {
         self.place = Place::Nowhere;
         let mut steps = 0;
         while let Some(entry) = self.cursor.entry() {
-            let past = passing && entry.key == self.key;
+            let past = passing && self.key.is(entry.key);
             if !past && self.bounds.is_above(entry.key) {
                 return Ok(());
             }
             if past || entry.trailer.seq() > self.seq {
                 steps += 1;
-                if steps < STEPS {
-                    self.cursor.next()?;
-                    continue;
-                }
-                steps = 0;
-                // Versions of a key that are done with, or that are too new: straight to behind them.
-                if !past {
-                    set(&mut self.key, entry.key);
-                    passing = false;
-                }
-                let behind = if past { OLDEST } else { Trailer::seek(self.seq) };
-                self.cursor.seek(&self.key, behind)?;
+                passing &= self.pass(past, steps % STEPS == 0)?;
                 continue;
             }
-            set(&mut self.key, entry.key);
+            self.key.set(entry.key);
             if !entry.trailer.is_delete() {
                 self.place = Place::Forward;
                 return Ok(());
@@ -254,6 +251,22 @@ impl<C: Cursor> Visible<C> {
         Ok(())
     }
 
+    /// Passes an entry that is not wanted: another version of `self.key` (`past`) or one that is too new; all of them if `many` were passed. Says
+    /// whether `self.key` is still the key to pass.
+    #[inline(never)]
+    fn pass(&mut self, past: bool, many: bool) -> Result<bool> {
+        if !many {
+            self.cursor.next()?;
+            return Ok(true);
+        }
+        if let Some(entry) = self.cursor.entry().filter(|_| !past) {
+            self.key.set(entry.key);
+        }
+        let behind = if past { OLDEST } else { Trailer::seek(self.seq) };
+        self.cursor.seek(self.key.bytes(), behind)?;
+        Ok(past)
+    }
+
     /// From the cursor's entry back, the last key to show. Leaves the cursor before all versions of it.
     fn find_backward(&mut self) -> Result<()> {
         self.place = Place::Nowhere;
@@ -262,11 +275,11 @@ impl<C: Cursor> Visible<C> {
         let mut found = false;
         let mut steps = 0;
         while let Some(entry) = self.cursor.entry() {
-            if !(inside && entry.key == self.key) {
+            if !(inside && self.key.is(entry.key)) {
                 if found || self.bounds.is_below(entry.key) {
                     break;
                 }
-                set(&mut self.key, entry.key);
+                self.key.set(entry.key);
                 inside = true;
                 steps = 0;
             }
@@ -281,17 +294,51 @@ impl<C: Cursor> Visible<C> {
                 continue;
             }
             // Many versions: straight to the one that decides, then to before them all.
-            self.cursor.seek(&self.key, Trailer::seek(self.seq))?;
-            if let Some(entry) = self.cursor.entry().filter(|entry| entry.key == self.key) {
+            self.cursor.seek(self.key.bytes(), Trailer::seek(self.seq))?;
+            if let Some(entry) = self.cursor.entry().filter(|entry| self.key.is(entry.key)) {
                 found = !entry.trailer.is_delete();
                 set(&mut self.value, entry.value);
             }
-            self.cursor.seek_before(&self.key, NEWEST)?;
+            self.cursor.seek_before(self.key.bytes(), NEWEST)?;
         }
         if found {
             self.place = Place::Backward;
         }
         Ok(())
+    }
+}
+
+/// A copy of a key. Short ones, which most are, lie here, and are copied and compared as one integer.
+#[derive(Default)]
+struct HeldKey {
+    len: usize,
+    /// The head's bytes: all of a short key.
+    short: [u8; SHORT],
+    /// A longer key.
+    long: Vec<u8>,
+}
+
+/// What a head says all of.
+const SHORT: usize = 16;
+
+impl HeldKey {
+    #[inline]
+    fn set(&mut self, key: &[u8]) {
+        (self.len, self.short) = (key.len(), head(key).to_be_bytes());
+        if key.len() > SHORT {
+            set(&mut self.long, key);
+        }
+    }
+
+    #[inline]
+    fn is(&self, key: &[u8]) -> bool {
+        let alike = key.len() == self.len && head(key).to_be_bytes() == self.short;
+        alike && (key.len() <= SHORT || *key == self.long[..])
+    }
+
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        if self.len <= SHORT { &self.short[..self.len] } else { &self.long }
     }
 }
 

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::error::Result;
-use crate::iter::Cursor;
+use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo, Trailer};
 use crate::num::to_u64;
 use crate::options::MemtableKind;
@@ -302,9 +302,11 @@ impl Cursor for MemtableCursor {
         self.offset().map(|offset| vector::entry(&self.table.arena, offset))
     }
 
-    fn prefetch(&mut self, key: &[u8]) {
-        if let Index::Tree(tree) = &self.table.index {
-            tree.prefetch(&self.table.arena, key);
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        if step == Approach::Block
+            && let Index::Tree(tree) = &self.table.index
+        {
+            tree.prefetch(&self.table.arena, target.key);
         }
     }
 }

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicUsize;
 
 use super::*;
 use crate::io::Rng;
+use crate::iter::{Approach, Target};
 use crate::key::Kind;
 
 type Model = BTreeMap<(Vec<u8>, Reverse<Trailer>), Vec<u8>>;
@@ -131,8 +132,9 @@ fn check(writer: &MemtableWriter, model: &Model, law: Law, what: &str) {
         let got = table.get(&key, seq).map(|(trailer, value)| (key.clone(), trailer, value.to_vec()));
         assert_eq!(got, expected, "{what}: get {key:?} at {seq:?}");
 
-        cursor.prefetch(&key);
-        let mut at = if rng.one_in(2) {
+        let before = rng.one_in(2);
+        cursor.approach(Approach::Block, Target { key: &key, trailer: from.1.0, before });
+        let mut at = if !before {
             cursor.seek(&key, from.1.0).unwrap();
             model.range(from.clone()..).next()
         } else {

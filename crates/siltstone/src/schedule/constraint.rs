@@ -1,8 +1,9 @@
 //! The component constraint: how many sorted runs a tree may hold before writers are slowed and stopped (luo19 section 4.2).
 //!
 //! Every run makes reads dearer, and runs gather when writes come faster than merges. A global limit of twice the number that the layout
-//! expects leaves merges room to work with and still bounds reads. Where L0 gathers runs above levels that do not, it may hold four times as
-//! many as it gathers: a merge takes all that it finds, and those stay until it ends, while others come.
+//! expects leaves merges room to work with and still bounds reads. Where L0 gathers runs above levels that do not, it may hold eight times as
+//! many as it gathers: a merge takes several, those stay until it ends, while others come, and while L1 passes on what it cannot hold no
+//! merge takes runs away at all. (RocksDB merges L0 from 4 runs on and stops writers at 36.)
 //!
 //! A local limit bounds each level: writers stop when L0 is full, and a merge
 //! that would bring one run too many to a level waits until there is room. The time that merges take varies, for leveling most, and
@@ -37,7 +38,7 @@ pub enum Constraint {
 #[serde(deny_unknown_fields, default)]
 pub struct Global {
     /// Writers stop at this many runs. Default 0: twice the number that the layout expects (luo19: 2L, 2TL), but at least 4; L0 counts
-    /// twice again if it gathers more runs than the level below it.
+    /// four times as much if it gathers more runs than the level below it.
     pub max_runs: u32,
 }
 
@@ -156,7 +157,7 @@ pub fn run_limits(policy: &dyn CompactionPolicy, view: &LsmView<'_>, max_runs: u
         0 => {
             let (l0, l1) = (policy.run_limit(view, LevelId(0)), policy.run_limit(view, LevelId(1)));
             let gathered = if l0 > l1 { l0 } else { 0 };
-            expected.saturating_add(gathered).saturating_mul(2).max(4)
+            expected.saturating_add(gathered.saturating_mul(3)).saturating_mul(2).max(4)
         }
         runs => runs.max(expected.saturating_add(1)),
     };
@@ -215,12 +216,12 @@ mod tests {
     const SIZES: Sizes = Sizes { memtable_bytes: 1 << 10, file_bytes: 1 << 10, size_ratio: 0, level1_bytes: 0 };
 
     #[test]
-    fn the_limit_is_twice_what_the_layout_expects_and_twice_again_what_l0_gathers() {
+    fn the_limit_is_twice_what_the_layout_expects_and_eight_times_what_l0_gathers() {
         let version = parse("L0 3:a-z:1K\nL1 2:a-z:1K\nL2 1:a-z:1K\n").unwrap();
         let limits = |name: &str, max_runs| {
             run_limits(&Strategy::named(name).unwrap(), &LsmView::new(&version, SIZES), max_runs)
         };
-        assert_eq!(limits("one-leveling", 0), RunLimits { expected: 6, slowdown_runs: 6, stop_runs: 20 });
+        assert_eq!(limits("one-leveling", 0), RunLimits { expected: 6, slowdown_runs: 6, stop_runs: 36 });
         assert_eq!(limits("tiering", 0).stop_runs, 60);
         assert_eq!(limits("leveling", 0).stop_runs, 6);
         assert_eq!(limits("one-leveling", 12).stop_runs, 12);

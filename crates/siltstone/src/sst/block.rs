@@ -45,7 +45,8 @@ pub(crate) struct Layout {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RawEntry {
     pub(crate) trailer: Trailer,
-    suffix_at: usize,
+    /// Where the key's suffix begins.
+    pub(crate) suffix_at: usize,
     /// Where the value begins: the end of the key's suffix.
     pub(crate) value_at: usize,
     /// Where the value ends.

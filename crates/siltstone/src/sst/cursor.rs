@@ -12,12 +12,13 @@ use std::sync::Arc;
 use crate::cache::frames::{FramePool, Pinned};
 use crate::error::{Error, Result};
 use crate::io::{IoCtx, ReadableFile};
-use crate::iter::Cursor;
-use crate::key::{Entry, SeqNo, Trailer};
+use crate::iter::{Approach, Cursor, Target};
+use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::num::{to_u64, to_usize};
 use crate::sst::block::{Layout, RawEntry};
 use crate::sst::codec::{TRAILER_BYTES, check_frame};
 use crate::sst::compress::{TAG_NONE, decompress, raw_len};
+use crate::sst::simd;
 use crate::sst::table::{Scratch, Table, read, refuse, room_in};
 
 /// A cursor through the block cache: see [`Table::cursor`].
@@ -34,7 +35,22 @@ pub trait Blocks {
     fn load(&mut self, table: &Table, block: usize) -> Result<()>;
     /// The bytes of the current block.
     fn bytes(&self) -> &[u8];
+    /// Starts fetching where block `block` lies in memory, if that is known.
+    fn prefetch_place(&self, table: &Table, block: usize) {
+        let _ = (table, block);
+    }
+    /// Starts fetching the end of block `block`, if it is in memory.
+    fn prefetch(&self, table: &Table, block: usize) {
+        let _ = (table, block);
+    }
 }
+
+/// Suffixes up to this length are copied as if they had it: one load and one store instead of a call.
+const SHORT: usize = 16;
+/// So many entries before a block's end the following block is looked for in the cache.
+const ENTRIES_AHEAD: usize = 6;
+/// So many bytes behind an entry are fetched when a scan comes to it.
+const BYTES_AHEAD: usize = 256;
 
 /// A position in a table.
 pub struct Entries<B> {
@@ -47,9 +63,14 @@ pub struct Entries<B> {
     /// The current entry's index in the block, and its parts, if there is one.
     index: usize,
     entry: Option<RawEntry>,
-    /// The block's common prefix, then the entry's suffix.
+    /// The head of its key.
+    head: u128,
+    /// The block's common prefix, then the entry's suffix, up to `key_len`; at least [`SHORT`] bytes behind the prefix.
     key: Vec<u8>,
+    key_len: usize,
     prefix_len: usize,
+    /// Of the seek that is being approached: the block, and the index in it once it is loaded.
+    sought: Option<(usize, Option<usize>)>,
     failed: Option<Error>,
 }
 
@@ -62,8 +83,11 @@ impl<B: Blocks> Entries<B> {
             layout: Layout::default(),
             index: 0,
             entry: None,
-            key: Vec::new(),
+            head: 0,
+            key: Vec::with_capacity(2 * SHORT),
+            key_len: 0,
             prefix_len: 0,
+            sought: None,
             failed: None,
         }
     }
@@ -159,11 +183,31 @@ impl<B: Blocks> Entries<B> {
             return Err(self.undecodable(block));
         };
         self.layout = layout;
+        let prefix = layout.prefix(bytes);
+        self.prefix_len = prefix.len();
         self.key.clear();
-        self.key.extend_from_slice(layout.prefix(bytes));
-        self.prefix_len = self.key.len();
+        self.key.extend_from_slice(prefix);
+        self.key.resize(self.prefix_len + SHORT, 0);
         self.block = Some(block);
         Ok(())
+    }
+
+    /// Puts the key of `entry` together.
+    #[inline(always)]
+    fn set_key(&mut self, entry: RawEntry) {
+        let bytes = self.blocks.bytes();
+        let suffix = entry.suffix(bytes);
+        self.key_len = self.prefix_len + suffix.len();
+        if suffix.len() <= SHORT
+            && let Some(from) = bytes.get(entry.suffix_at..).and_then(<[u8]>::first_chunk::<SHORT>)
+            && let Some(to) = self.key.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut::<SHORT>)
+        {
+            *to = *from;
+            return;
+        }
+        self.key.truncate(self.prefix_len);
+        self.key.extend_from_slice(suffix);
+        self.key.resize(self.prefix_len + suffix.len().max(SHORT), 0);
     }
 
     /// Moves to entry `index` of the current block.
@@ -174,8 +218,12 @@ impl<B: Blocks> Entries<B> {
             let block = self.block.unwrap_or(0);
             return Err(self.undecodable(block));
         };
-        self.key.truncate(self.prefix_len);
-        self.key.extend_from_slice(entry.suffix(bytes));
+        self.set_key(entry);
+        self.head = match self.key.first_chunk::<16>() {
+            // Longer than what is behind the key: mostly it is not.
+            Some(first) if self.key_len >= 16 => u128::from_be_bytes(*first),
+            _ => key::head(&self.key[..self.key_len]),
+        };
         self.index = index;
         self.entry = Some(entry);
         Ok(())
@@ -189,12 +237,40 @@ impl<B: Blocks> Entries<B> {
         }
     }
 
+    /// Where a seek goes: the block, which may be behind the last one, and the index in it, which may be behind its last entry.
+    #[inline]
+    fn find(&mut self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
+        let fences = &self.table.parts.fences;
+        let (block, index) = self.sought.take().unwrap_or_else(|| (fences.locate(key, trailer), None));
+        debug_assert_eq!(block, fences.locate(key, trailer), "a seek that was not approached");
+        if let Some(index) = index {
+            debug_assert_eq!(self.block, Some(block), "approached, and loaded for it");
+            return Ok((block, index));
+        }
+        if block == fences.blocks() {
+            return Ok((block, 0));
+        }
+        self.load(block)?;
+        Ok((block, self.search(block, key, trailer)?))
+    }
+
+    /// Starts fetching entry `index` of the current block and what follows it.
+    fn prefetch_entries(&self, index: usize) {
+        let bytes = self.blocks.bytes();
+        if let Some(at) = self.layout.offset(bytes, index.min(self.layout.count() - 1)) {
+            for line in 0..4 {
+                simd::prefetch(bytes, at + 64 * line);
+            }
+        }
+    }
+
     fn first_of(&mut self, block: usize) -> Result<()> {
         if block >= self.table.parts.fences.blocks() {
             self.entry = None;
             return Ok(());
         }
         self.load(block)?;
+        self.prefetch_entries(0);
         self.set(0)
     }
 
@@ -211,47 +287,53 @@ impl<B: Blocks> Entries<B> {
 impl<B: Blocks> Cursor for Entries<B> {
     fn seek_first(&mut self) -> Result<()> {
         self.start()?;
+        self.sought = None;
         self.first_of(0)
     }
 
     fn seek_last(&mut self) -> Result<()> {
         self.start()?;
+        self.sought = None;
         self.last_of(self.table.parts.fences.blocks().checked_sub(1))
     }
 
     fn seek(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         self.start()?;
-        let block = self.table.parts.fences.locate(key, trailer);
+        let (block, index) = self.find(key, trailer)?;
         if block == self.table.parts.fences.blocks() {
             self.entry = None;
             return Ok(());
         }
-        self.load(block)?;
-        let index = self.search(block, key, trailer)?;
         // Between the last key of a block and its separator there is room for keys that are nowhere.
         if index < self.layout.count() { self.set(index) } else { self.first_of(block + 1) }
     }
 
     fn seek_before(&mut self, key: &[u8], trailer: Trailer) -> Result<()> {
         self.start()?;
-        let block = self.table.parts.fences.locate(key, trailer);
+        let (block, index) = self.find(key, trailer)?;
         if block == self.table.parts.fences.blocks() {
             return self.last_of(block.checked_sub(1));
         }
-        self.load(block)?;
-        match self.search(block, key, trailer)?.checked_sub(1) {
+        match index.checked_sub(1) {
             Some(index) => self.set(index),
             None => self.last_of(block.checked_sub(1)),
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn next(&mut self) -> Result<()> {
         if let Some(block) = self.block
             && self.entry.is_some()
         {
-            if self.index + 1 < self.layout.count() {
-                return self.set(self.index + 1);
+            let left = self.layout.count() - self.index;
+            if left == ENTRIES_AHEAD {
+                self.blocks.prefetch(&self.table, block + 1);
+            }
+            if left > 1 {
+                self.set(self.index + 1)?;
+                let end = self.entry.map_or(0, |entry| entry.end);
+                simd::prefetch(self.blocks.bytes(), end + BYTES_AHEAD);
+                return Ok(());
             }
             return self.first_of(block + 1);
         }
@@ -273,27 +355,59 @@ impl<B: Blocks> Cursor for Entries<B> {
         self.start()
     }
 
-    #[inline]
+    #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
         let entry = self.entry?;
-        Some(Entry { key: &self.key, trailer: entry.trailer, value: entry.value(self.blocks.bytes()) })
+        Some(Entry { key: &self.key[..self.key_len], trailer: entry.trailer, value: entry.value(self.blocks.bytes()) })
     }
 
-    fn prefetch(&mut self, key: &[u8]) {
-        self.table.prefetch_block(key, SeqNo::MAX);
+    #[inline(always)]
+    fn head(&self) -> Option<u128> {
+        self.entry.map(|_| self.head)
+    }
+
+    fn approach(&mut self, step: Approach, target: Target<'_>) {
+        if step == Approach::Block {
+            self.sought = Some((self.table.parts.fences.locate(target.key, target.trailer), None));
+        }
+        let Some((block, _)) = self.sought.filter(|(block, _)| *block < self.table.parts.fences.blocks()) else {
+            return;
+        };
+        match step {
+            Approach::Block => self.blocks.prefetch_place(&self.table, block),
+            Approach::Index => self.blocks.prefetch(&self.table, block),
+            Approach::Entry => {
+                // A failure is kept, and told by the seek.
+                if self.load(block).is_ok()
+                    && let Ok(index) = self.search(block, target.key, target.trailer)
+                {
+                    self.sought = Some((block, Some(index)));
+                    self.prefetch_entries(index.saturating_sub(usize::from(target.before)));
+                }
+            }
+        }
     }
 }
 
 /// Blocks through the cache.
 pub struct Cached {
     pinned: Option<Pinned<Arc<FramePool>>>,
-    scratch: Scratch,
+    /// Where a block is that the cache did not admit.
+    scratch: Option<Box<Scratch>>,
     ctx: IoCtx,
 }
 
 impl Cached {
     pub(crate) fn new(ctx: IoCtx) -> Cached {
-        Cached { pinned: None, scratch: Scratch::default(), ctx }
+        Cached { pinned: None, scratch: None, ctx }
+    }
+}
+
+impl Drop for Cached {
+    fn drop(&mut self) {
+        if let Some(scratch) = self.scratch.take() {
+            scratch.give_back();
+        }
     }
 }
 
@@ -302,7 +416,10 @@ impl Blocks for Cached {
         self.pinned = None;
         self.pinned = match table.slots().get_owned(block) {
             Some(pinned) => Some(pinned),
-            None => table.read(block, &mut self.scratch, Arc::clone, self.ctx)?,
+            None => {
+                let scratch = self.scratch.get_or_insert_with(Scratch::take);
+                table.read(block, scratch, Arc::clone, self.ctx)?
+            }
         };
         Ok(())
     }
@@ -311,7 +428,18 @@ impl Blocks for Cached {
     fn bytes(&self) -> &[u8] {
         match &self.pinned {
             Some(pinned) => pinned,
-            None => self.scratch.block(),
+            None => self.scratch.as_ref().map_or(&[], |scratch| scratch.block()),
+        }
+    }
+
+    fn prefetch_place(&self, table: &Table, block: usize) {
+        table.parts.fences.prefetch_handle(block);
+        table.slots().prefetch_place(block);
+    }
+
+    fn prefetch(&self, table: &Table, block: usize) {
+        if block < table.parts.fences.blocks() {
+            table.slots().prefetch(block, to_usize(table.parts.fences.handle(block).len));
         }
     }
 }

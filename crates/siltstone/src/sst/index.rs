@@ -24,7 +24,7 @@ use crate::key::{MAX_KEY_BYTES, Trailer, compare};
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::codec::{BlockHandle, MAX_BLOCK_BYTES, common_prefix, seal_frame, u64_at};
 use crate::sst::compress::TAG_NONE;
-use crate::sst::simd::{Line, descend};
+use crate::sst::simd::{Line, descend, prefetch_address};
 
 /// A partition is closed when it reaches this size.
 const PARTITION_BYTES: usize = 16 << 10;
@@ -311,6 +311,15 @@ impl Fences {
     #[inline]
     pub(crate) fn handle(&self, block: usize) -> BlockHandle {
         BlockHandle { offset: self.offsets[block], len: u64::from(self.lens[block]) }
+    }
+
+    /// Starts fetching what [`handle`](Self::handle) reads.
+    #[inline]
+    pub(crate) fn prefetch_handle(&self, block: usize) {
+        if let (Some(offset), Some(len)) = (self.offsets.get(block), self.lens.get(block)) {
+            prefetch_address(offset);
+            prefetch_address(len);
+        }
     }
 
     /// Bytes of memory.

@@ -149,7 +149,7 @@ pub(crate) fn prefetch(bytes: &[u8], at: usize) {
 
 /// Asks for the cache line at an address, whatever is there.
 #[inline(always)]
-pub(crate) fn prefetch_address(address: *const u8) {
+pub(crate) fn prefetch_address<T>(address: *const T) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: a hint: it reads nothing and never faults, whatever the address. SSE is part of every x86-64.
     unsafe {

@@ -5,7 +5,7 @@
 //! it waits for the first: [`prefetch_filter`](Table::prefetch_filter), [`may_contain`](Table::may_contain),
 //! [`prefetch_block`](Table::prefetch_block), [`get_hashed`](Table::get_hashed).
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -84,16 +84,38 @@ pub(crate) fn room_in(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
 }
 
 thread_local! {
-    /// For point lookups. Taken out while in use, so that a file that calls back finds none rather than a borrowed one.
-    static SCRATCH: Cell<Option<Box<Scratch>>> = const { Cell::new(None) };
+    /// What the thread's lookups and cursors have given back: memory that is in the processor's cache still.
+    #[expect(clippy::vec_box, reason = "boxes come and go whole: a cursor keeps one")]
+    static SPARE: RefCell<Vec<Box<Scratch>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `work` with the thread's scratch memory.
+/// So many are kept: a scan needs one for each run that it reads.
+const KEEP_SPARE: usize = 8;
+
+impl Scratch {
+    /// Scratch memory for this thread.
+    pub(crate) fn take() -> Box<Scratch> {
+        SPARE.try_with(|spare| spare.borrow_mut().pop()).ok().flatten().unwrap_or_default()
+    }
+
+    /// Keeps the memory for the next one who needs some.
+    pub(crate) fn give_back(mut self: Box<Scratch>) {
+        self.trim();
+        // A thread that ends has nowhere to keep it.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < KEEP_SPARE {
+                spare.push(self);
+            }
+        });
+    }
+}
+
+/// Runs `work` with scratch memory.
 fn with_scratch<R>(work: impl FnOnce(&mut Scratch) -> R) -> R {
-    let mut scratch = SCRATCH.take().unwrap_or_default();
+    let mut scratch = Scratch::take();
     let result = work(&mut scratch);
-    scratch.trim();
-    SCRATCH.set(Some(scratch));
+    scratch.give_back();
     result
 }
 

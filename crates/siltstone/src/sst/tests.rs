@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use crate::cache::BlockCache;
 use crate::error::{ErrorKind, Result};
 use crate::io::{IoClass, IoCtx, ReadableFile, Rng, WritableFile};
-use crate::iter::Cursor;
+use crate::iter::{Approach, Cursor, Target};
 use crate::key::{Kind, SeqNo, Trailer, hash};
 use crate::options::Compression;
 use crate::sst::{Table, TableOptions, TableSummary, TableWriter};
@@ -169,9 +169,13 @@ fn check_cursor<C: Cursor>(cursor: &mut C, model: &Model, rng: &mut Rng, style: 
     for _ in 0..probes {
         let (key, trailer) = probe(rng, model, style);
         let target = (key.clone(), Reverse(trailer.0));
-        cursor.prefetch(&key);
+        let before = rng.one_in(2);
+        // None of the steps, some, or all.
+        for step in Approach::STEPS.into_iter().take(below(rng, 4)) {
+            cursor.approach(step, Target { key: &key, trailer, before });
+        }
         let mut expected;
-        if rng.one_in(2) {
+        if !before {
             cursor.seek(&key, trailer).unwrap();
             expected = item(model.range(target..).next());
         } else {

@@ -1,7 +1,7 @@
 //! What the writer shares with everyone else: syncing, preparing segments, removing old ones.
 //!
-//! Locks, in the order in which they may be taken: `make` (segments being created; I/O happens under it, only the writer and the
-//! log's lane take it), then `state` (never held across I/O), `retired`.
+//! Locks, in the order in which they may be taken: `next` (a segment being created; I/O happens under it, only the writer and the
+//! log's lane take it, the writer only when nothing is prepared), then `state`, `prepared`, `retired` (never held across I/O).
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -23,7 +23,14 @@ pub struct LogShared {
     /// A sync ended.
     synced: Condvar,
     poisoned: AtomicBool,
-    make: Mutex<Make>,
+    /// The number of the segment that is made next.
+    next: Mutex<SegmentId>,
+    /// Segments that are made, in the order in which they are to be used.
+    prepared: Mutex<VecDeque<Fresh>>,
+    /// When the present segment came into use.
+    begun_ns: AtomicU64,
+    /// The segment before was full within [`FAST_NS`].
+    is_fast: AtomicBool,
     /// Memory of segments that are full: giving it back takes milliseconds, which no writer should spend.
     retired: Mutex<Vec<LogMemory>>,
 }
@@ -64,23 +71,25 @@ struct Kept {
     live: Option<Arc<Live>>,
 }
 
-struct Make {
-    next: SegmentId,
-    prepared: Option<Fresh>,
-}
+/// Making a segment takes two syncs, which a busy disk delays by as much as this. Where segments fill faster, several are made ahead.
+const FAST_NS: u64 = 1_000_000_000;
+/// So many then.
+const AHEAD: usize = 4;
 
 impl LogShared {
     pub(super) fn new(config: LogConfig, history: &ReplaySummary) -> LogShared {
         let kept = history.files.iter().map(|&(id, bytes)| Kept { id, bytes, live: None }).collect();
         let synced = LogPos { segment: history.tail.segment, offset: history.tail.len };
         let state = State { kept, syncing: false, synced, poison: None };
-        let make = Make { next: SegmentId(history.highest.0 + 1), prepared: None };
         LogShared {
             config,
             state: Mutex::new(state),
             synced: Condvar::new(),
             poisoned: AtomicBool::new(false),
-            make: Mutex::new(make),
+            next: Mutex::new(SegmentId(history.highest.0 + 1)),
+            prepared: Mutex::default(),
+            begun_ns: AtomicU64::new(0),
+            is_fast: AtomicBool::new(false),
             retired: Mutex::default(),
         }
     }
@@ -187,7 +196,7 @@ impl LogShared {
     }
 
     /// What the background owes the writer: gives back the memory of full segments, and makes the next segment once the current
-    /// one is half full. Returns whether it did anything. Called by one lane.
+    /// one is half full, several and at once where they fill fast. Makes one at most; returns whether it did anything. Called by one lane.
     ///
     /// # Errors
     /// `NoSpace` or `Io`: try again later, nothing is lost. `Poisoned` if the new name could not be made durable.
@@ -195,38 +204,57 @@ impl LogShared {
         let retired = std::mem::take(&mut *self.retired.lock());
         let gave_back = !retired.is_empty();
         drop(retired);
-        if self.is_poisoned() || !self.is_half_full() {
+        if self.is_poisoned() || self.prepared.lock().len() >= self.wanted() {
             return Ok(gave_back);
         }
-        let mut make = self.make.lock();
-        if make.prepared.is_some() {
-            return Ok(gave_back);
-        }
-        make.prepared = Some(self.create(&mut make, self.config.segment_bytes)?);
+        let mut next = self.next.lock();
+        let fresh = self.create(&mut next, self.config.segment_bytes)?;
+        // Before the number is free for the writer: segments are used in the order of their numbers.
+        self.prepared.lock().push_back(fresh);
         Ok(true)
     }
 
-    fn is_half_full(&self) -> bool {
+    /// How many segments there should be for the writer to go on with.
+    fn wanted(&self) -> usize {
         let state = self.state.lock();
         let live = state.kept.back().and_then(|kept| kept.live.as_ref());
-        live.is_some_and(|live| live.end().offset >= live.bytes / 2)
+        match live {
+            Some(_) if self.is_fast.load(Ordering::Relaxed) => AHEAD,
+            Some(live) if live.end().offset >= live.bytes / 2 => 1,
+            _ => 0,
+        }
     }
 
     /// A segment with room for `frame` bytes, prepared or made now.
     pub(super) fn take_fresh(&self, frame: u64) -> Result<Fresh> {
         let needed = FIRST_RECORD + frame;
-        let mut make = self.make.lock();
-        match make.prepared.take() {
-            Some(fresh) if fresh.live.bytes >= needed => return Ok(fresh),
-            Some(small) => self.discard(small),
-            None => {}
+        if let Some(fresh) = self.take_prepared(needed) {
+            return Ok(fresh);
         }
-        self.create(&mut make, self.config.segment_bytes.max(needed))
+        let mut next = self.next.lock();
+        match self.take_prepared(needed) {
+            // The lane was about to make one.
+            Some(fresh) => Ok(fresh),
+            None => self.create(&mut next, self.config.segment_bytes.max(needed)),
+        }
     }
 
-    /// Removes the segment that was prepared and will not be needed.
+    /// The first prepared segment; if it is shorter than `needed`, none, and all that are prepared are discarded: what is made next has a
+    /// higher number, and segments are used in the order of their numbers.
+    fn take_prepared(&self, needed: u64) -> Option<Fresh> {
+        let mut prepared = self.prepared.lock();
+        if prepared.front()?.live.bytes >= needed {
+            return prepared.pop_front();
+        }
+        let small = std::mem::take(&mut *prepared);
+        drop(prepared);
+        small.into_iter().for_each(|fresh| self.discard(fresh));
+        None
+    }
+
+    /// Removes the segments that were prepared and will not be needed.
     pub(super) fn discard_prepared(&self) {
-        let prepared = self.make.lock().prepared.take();
+        let prepared = std::mem::take(&mut *self.prepared.lock());
         prepared.into_iter().for_each(|fresh| self.discard(fresh));
     }
 
@@ -236,10 +264,10 @@ impl LogShared {
     }
 
     /// Makes a segment. It gets its name when its header is durable, and the name is durable before the first record.
-    fn create(&self, make: &mut Make, bytes: u64) -> Result<Fresh> {
-        let id = make.next;
+    fn create(&self, next: &mut SegmentId, bytes: u64) -> Result<Fresh> {
+        let id = *next;
         // A number is never tried twice: whatever a failed attempt left behind, it is not in the way.
-        make.next = SegmentId(id.0 + 1);
+        *next = SegmentId(id.0 + 1);
         let bytes = bytes.next_multiple_of(FIRST_RECORD);
         let LogConfig { fs, dir, store_id, nonce, .. } = &self.config;
         let (temporary, path) = (dir.join(id.temporary_name()), self.path(id));
@@ -265,6 +293,10 @@ impl LogShared {
 
     /// The writer begins to use `live`; it has written its last record to the one before.
     pub(super) fn begin(&self, live: &Arc<Live>) {
+        let now_ns = self.config.clock.mono_ns();
+        let before_ns = self.begun_ns.swap(now_ns, Ordering::Relaxed);
+        // The first one of a session was not full before.
+        self.is_fast.store(before_ns > 0 && now_ns.saturating_sub(before_ns) < FAST_NS, Ordering::Relaxed);
         let kept = Kept { id: live.id, bytes: live.bytes, live: Some(Arc::clone(live)) };
         self.state.lock().kept.push_back(kept);
     }

@@ -139,7 +139,7 @@ fn records_come_back_after_a_close_and_stay_few() {
         let db = machine.open(&options);
         let back = db.default_keyspace().decisions();
         assert_eq!(back, last, "what the store before had kept");
-        load(&db, 2000);
+        load(&db, 3000);
         last = db.default_keyspace().decisions();
         assert_eq!(last.len(), 6);
         let jobs: Vec<u64> = last.iter().map(|decision| decision.job).collect();

@@ -132,7 +132,7 @@ impl RunPick {
                 scored.collect()
             }
             RunPick::All {}
-            | RunPick::Due {}
+            | RunPick::Due { .. }
             | RunPick::Smallest { .. }
             | RunPick::Oldest { .. }
             | RunPick::Binomial { .. }

@@ -18,8 +18,11 @@ pub enum RunPick {
     All {},
     /// As many as make the rule fire, the oldest: into the next level where levels are physical, into one run of the same group otherwise. So
     /// each merge takes away the same number of runs, however many have gathered (luo19 section 2); merges of `all` do more at once when
-    /// they are behind, and what is measured then does not last (luo19 section 6.2).
-    Due {},
+    /// they are behind, and what is measured then does not last (luo19 section 6.2). With `max_runs`, up to that many where more have gathered.
+    Due {
+        /// The most runs. Default: as many as make the rule fire, which it never is less than.
+        max_runs: Option<u32>,
+    },
     /// Neighbours of similar size (RocksDB universal, rules 3 and 4): the first span, from the newest on, in which each run is not much larger than
     /// the newer ones together; if there is none and the group holds more runs than the trigger allows, as many of the newest as bring it
     /// back to that number.
@@ -265,7 +268,7 @@ impl RunPick {
     pub fn name(&self) -> &'static str {
         match self {
             RunPick::All {} => "all",
-            RunPick::Due {} => "due",
+            RunPick::Due { .. } => "due",
             RunPick::SimilarSize { .. } => "similar-size",
             RunPick::Exploring { .. } => "exploring",
             RunPick::Smallest { .. } => "smallest",
@@ -285,7 +288,7 @@ impl RunPick {
         let span = |span: Option<std::ops::Range<usize>>| span.map(|span| span.collect::<Vec<_>>());
         let chosen = match self {
             RunPick::All {} => runs.iter().all(|run| run.idle).then(|| (0..runs.len()).collect()),
-            RunPick::Due {} => span(rules::oldest(runs, setting.due_runs)),
+            RunPick::Due { max_runs } => span(rules::oldest(runs, setting.due_runs.max(max_runs.map_or(0, count)))),
             RunPick::SimilarSize { percent, min_runs, max_runs, stop } => {
                 let max_runs = max_runs.map_or(usize::MAX, count);
                 let similar = rules::similar_size(runs, *percent, count(*min_runs), max_runs, *stop);

@@ -366,8 +366,10 @@ impl Strategy {
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
-            Granularity::SortedRuns { pick: RunPick::Due {} } => {
-                let due = granularity::oldest_runs(view, level, whole_runs::due_in_level(shape, level, &rule.trigger));
+            Granularity::SortedRuns { pick: RunPick::Due { max_runs } } => {
+                let due = whole_runs::due_in_level(shape, level, &rule.trigger);
+                let due = due.max(max_runs.map_or(0, |most| to_usize(most.into())));
+                let due = granularity::oldest_runs(view, level, due);
                 Some(granularity::down(shape, due, shape.next_level(level), false))
                     .filter(|draft| !draft.inputs.is_empty())
             }

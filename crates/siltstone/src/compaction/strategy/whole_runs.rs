@@ -365,7 +365,8 @@ pub(super) fn validate_pick(pick: &RunPick) -> Result<(), String> {
     let above_0 = |ratio: f64| ensure(ratio > 0.0 && ratio.is_finite(), format!("ratio = {ratio}: ratio is above 0"));
     let at_least_2 = |name: &str, n: u32| ensure(n >= 2, format!("{name} = {n}: {name} is at least 2"));
     let valid = match pick {
-        RunPick::All {} | RunPick::Due {} => Ok(()),
+        RunPick::All {} => Ok(()),
+        RunPick::Due { max_runs } => max_runs.map_or(Ok(()), |max_runs| at_least_2("max_runs", max_runs)),
         RunPick::SimilarSize { min_runs, max_runs, .. } => widths(*min_runs, max_runs.unwrap_or(u32::MAX)),
         RunPick::Exploring { min_runs, max_runs, ratio, min_memtables, stuck_runs } => {
             let holds = (0.0..1e9).contains(min_memtables) && *stuck_runs > 0;
@@ -466,7 +467,7 @@ pub(super) fn validate_rule(layout: &Layout, rule: &Rule) -> Result<(), String> 
 fn pick_and_grouping(pick: &RunPick, grouping: &Grouping) -> Option<&'static str> {
     let in_time = matches!(grouping, Grouping::TimeOrder {} | Grouping::Generations { .. });
     match pick {
-        RunPick::All {} | RunPick::Due {} | RunPick::Smallest { .. } | RunPick::Oldest { .. } => None,
+        RunPick::All {} | RunPick::Due { .. } | RunPick::Smallest { .. } | RunPick::Oldest { .. } => None,
         RunPick::TimeWindow { .. } if matches!(grouping, Grouping::TimeWindows { .. }) => None,
         RunPick::TimeWindow { .. } => Some("pick = \"time-window\" takes grouping time-windows"),
         RunPick::Binomial { .. } | RunPick::SizeLevels { .. } | RunPick::SizeSorted { .. }

@@ -117,9 +117,11 @@ impl Core {
             ManifestEdit::NextSst(self.next_sst()),
             ManifestEdit::LastSeq(self.visible_seq()),
         ];
+        let mut told = None;
         if !outcome.files.is_empty() {
             let added = outcome.files.iter().map(|file| (LevelId(0), order, Arc::clone(file))).collect();
             let edit = VersionEdit { removed: Vec::new(), added };
+            told = self.copy_to_tell(&edit);
             edits.push(ManifestEdit::Version(keyspace.id, edit));
         }
         manifest.commit(&edits)?;
@@ -133,7 +135,9 @@ impl Core {
         keyspace.note_written(active.slot.table.max_seq(), self.now_ms());
         self.immutable_bytes.fetch_sub(active.slot.table.bytes(), Ordering::AcqRel);
         let floor = manifest.state().log_floor;
+        let number = told.as_ref().map_or(0, |_| self.number_change());
         drop(manifest);
+        self.tell_change(keyspace.id, number, None, told);
         self.drop_log_before(floor);
         self.counters.flushes.add(1);
         self.counters.flush_bytes.add(outcome.bytes_written);

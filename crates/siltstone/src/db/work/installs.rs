@@ -10,7 +10,6 @@ use bytes::Bytes;
 use super::super::core::{Core, KeyspaceCore};
 use super::{ActiveMerge, Jobs, Running};
 use crate::compaction::decision::{Decision, Ended, Ending};
-use crate::compaction::oldest::Loss;
 use crate::compaction::plan::{Action, Plan};
 use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
@@ -52,7 +51,7 @@ impl Core {
             let _planning = self.compaction.lock();
             running.made.lock().extend(part.files.iter().map(|file| file.id));
         }
-        self.install(&active.keyspace, edit)?;
+        self.install(&active.keyspace, running.decision.job, edit)?;
         active.job.installed();
         let left = Arc::new(Plan { inputs: part.rest.clone(), ..(*rest).clone() });
         {
@@ -86,7 +85,8 @@ impl Core {
         let (plan, rest) = (&active.running.plan, active.running.rest.load_full());
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
-        self.install(&active.keyspace, VersionEdit { removed: rest.removed(), added })?;
+        let edit = VersionEdit { removed: rest.removed(), added };
+        self.install(&active.keyspace, active.running.decision.job, edit)?;
         let linked = outcome.linked;
         let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
         let entries = entries.saturating_sub(linked.entries);
@@ -183,9 +183,9 @@ impl Core {
         decisions
     }
 
-    /// Makes an edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
-    pub(crate) fn install(&self, keyspace: &Arc<KeyspaceCore>, edit: VersionEdit) -> Result<()> {
-        self.install_if(keyspace, edit, || Ok(()))
+    /// Makes job `job`'s edit of a tree durable, publishes the new tree, and lets go of the files that it removed.
+    pub(crate) fn install(&self, keyspace: &Arc<KeyspaceCore>, job: u64, edit: VersionEdit) -> Result<()> {
+        self.install_if(keyspace, job, edit, || Ok(()))
     }
 
     /// The same for a plan that drops data which was not deleted. A snapshot that was taken since the plan was made may see it: then nothing
@@ -193,17 +193,17 @@ impl Core {
     pub(super) fn install_loss(
         &self,
         keyspace: &Arc<KeyspaceCore>,
+        running: &Running,
         edit: VersionEdit,
-        plan: &Plan,
-        loss: Loss,
     ) -> Result<()> {
+        let (plan, loss) = (&running.plan, running.loss);
         let mut edit = edit;
         if planted::active(Bug::LostComesBack) {
             let newest = edit.removed.first().map(|(level, run, _)| (*level, *run));
             edit.removed.retain(|(level, run, _)| Some((*level, *run)) == newest);
         }
         let cancelled = |what: &str| Err(Error::new(ErrorKind::Cancelled, what));
-        self.install_if(keyspace, edit, || {
+        self.install_if(keyspace, running.decision.job, edit, || {
             if !keyspace.may_lose_oldest() {
                 return cancelled("the keyspace may not lose its oldest data any more");
             }
@@ -231,6 +231,7 @@ impl Core {
     fn install_if<T>(
         &self,
         keyspace: &Arc<KeyspaceCore>,
+        job: u64,
         edit: VersionEdit,
         allowed: impl FnOnce() -> Result<T>,
     ) -> Result<()> {
@@ -240,13 +241,16 @@ impl Core {
         }
         let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
         let kept: BTreeSet<SstId> = edit.added.iter().map(|(_, _, file)| file.table()).collect();
+        let told = self.copy_to_tell(&edit);
         let held = allowed()?;
         let before = Arc::clone(&keyspace.view.load().tree);
         manifest.commit(&[ManifestEdit::NextSst(self.next_sst()), ManifestEdit::Version(keyspace.id, edit)])?;
         let version = Arc::clone(&manifest.state().keyspaces[&keyspace.id].version);
         keyspace.set_tree(self.next_tree(keyspace, &version));
+        let number = self.number_change();
         drop(held);
         drop(manifest);
+        self.tell_change(keyspace.id, number, Some(job), told);
         self.sample_runs(keyspace);
         // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
         let shared = version.sliced();

@@ -291,8 +291,8 @@ impl Core {
             let moved = to_u64(added.len());
             let edit = VersionEdit { removed: plan.removed(), added };
             let applied = match running.loss {
-                Loss { files: 0, .. } => self.install(keyspace, edit),
-                loss => self.install_loss(keyspace, edit, plan, loss),
+                Loss { files: 0, .. } => self.install(keyspace, running.decision.job, edit),
+                _ => self.install_loss(keyspace, &running, edit),
             };
             self.unregister(&running);
             let took_ns = self.clock.mono_ns().saturating_sub(running.began_ns);
