@@ -4,8 +4,9 @@ use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use siltstone_lab::num::per_second;
+use siltstone_lab::num::{floor, per_second};
 use siltstone_lab::report::{bytes, number};
+use siltstone_lab::run::RunProgress;
 
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
@@ -104,6 +105,66 @@ impl Meter {
             text += &format!(", {}, {:.1} MB/s", bytes(done.bytes), done.mb_per_s);
         }
         text
+    }
+}
+
+/// Shows how far several trials are.
+pub(crate) struct RunMeter {
+    verb: String,
+    quiet: bool,
+    bar: Option<ProgressBar>,
+    last_line: Instant,
+}
+
+impl RunMeter {
+    /// A meter whose lines begin with `verb`.
+    pub(crate) fn new(verb: &str, quiet: bool) -> RunMeter {
+        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
+            let bar = ProgressBar::with_draw_target(Some(1000), ProgressDrawTarget::stderr_with_hz(8));
+            let style = ProgressStyle::with_template("{prefix} [{bar:28}] {percent:>3} %  {wide_msg}");
+            bar.set_style(style.expect("the template is a constant").progress_chars("=> "));
+            bar.set_prefix(verb.to_owned());
+            bar
+        });
+        RunMeter { verb: verb.to_owned(), quiet, bar, last_line: Instant::now() }
+    }
+
+    /// Shows where the trials are.
+    pub(crate) fn update(&mut self, progress: &RunProgress) {
+        let now = Instant::now();
+        if self.quiet || (self.bar.is_none() && now - self.last_line < LINE_EVERY) {
+            return;
+        }
+        let mut text = format!("{} of {} trials", progress.finished, progress.trials);
+        if let Some(left) = progress.left {
+            text += &format!(", about {} left", about(left));
+        }
+        if !progress.doing.is_empty() {
+            text += &format!(": {}", progress.doing.join(", "));
+        }
+        if let Some(bar) = &self.bar {
+            bar.set_position(floor(progress.share * 1e3));
+            bar.set_message(text);
+        } else {
+            self.last_line = now;
+            line(&format!("{}: {} %, {text}", self.verb, floor(progress.share * 100.0)));
+        }
+    }
+
+    /// Ends the display.
+    pub(crate) fn clear(self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Time for people, rounded: `42 s`, `3 min`, `2 h`.
+fn about(time: Duration) -> String {
+    match time.as_secs() {
+        s @ 0..90 => format!("{s} s"),
+        s @ 90..5400 => format!("{} min", s.div_ceil(60)),
+        s => format!("{} h", s.div_ceil(3600)),
     }
 }
 

@@ -24,6 +24,20 @@ pub(crate) struct OptionArgs {
 }
 
 impl OptionArgs {
+    /// The settings whose names begin with `prefix`, without it, and the options without them.
+    ///
+    /// # Errors
+    /// If a setting has no value.
+    pub(crate) fn split(&self, prefix: &str) -> anyhow::Result<(Vec<(String, toml::Value)>, OptionArgs)> {
+        let (with, rest): (Vec<_>, Vec<_>) = self.set.iter().partition(|given| given.trim_start().starts_with(prefix));
+        let setting = |given: &&String| {
+            let (name, value) = name_and_value(given)?;
+            Ok((name[prefix.len()..].to_owned(), value_of(name, value)))
+        };
+        let with = with.iter().map(setting).collect::<anyhow::Result<_>>()?;
+        Ok((with, OptionArgs { options: self.options.clone(), set: rest.into_iter().cloned().collect() }))
+    }
+
     /// The options, and the table of those that were given.
     pub(crate) fn read(&self) -> anyhow::Result<(Options, toml::Table)> {
         let mut given = match &self.options {
@@ -44,11 +58,15 @@ impl OptionArgs {
 
 /// Puts `a.b=value` into the table.
 fn set(table: &mut toml::Table, given: &str) -> anyhow::Result<()> {
+    let (name, value) = name_and_value(given)?;
+    setting::set(table, name, value_of(name, value)).map_err(|problem| anyhow!("--set {given}: {problem}"))
+}
+
+fn name_and_value(given: &str) -> anyhow::Result<(&str, &str)> {
     let Some((name, value)) = given.split_once('=') else {
         bail!("--set {given}: expected NAME=VALUE, for example --set cache_bytes=64MiB");
     };
-    let name = name.trim();
-    setting::set(table, name, value_of(name, value.trim())).map_err(|problem| anyhow!("--set {given}: {problem}"))
+    Ok((name.trim(), value.trim()))
 }
 
 /// A size with a unit for a `_bytes` option, else TOML, else a text without quotes.

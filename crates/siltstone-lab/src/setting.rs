@@ -1,13 +1,22 @@
 //! Options by their names with dots, as `keyspace.size_ratio`: in a table as an options file holds it.
 
-/// Sets the option called `name` in `table`.
+/// Sets the option called `name` in `table`. In a list of tables the part after the list's name is the `name` of one of them, or its place, the
+/// first being 0: `phase.run.clients`.
 ///
 /// # Errors
-/// The part of `name` that holds one value and no names.
+/// The part of `name` that holds one value and no names, or that the list does not have.
 pub fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<(), String> {
     let (mut table, mut rest) = (table, name);
     while let Some((folder, within)) = rest.split_once('.') {
-        let inner = table.entry(folder).or_insert_with(|| toml::Table::new().into());
+        let mut inner = table.entry(folder).or_insert_with(|| toml::Table::new().into());
+        let mut within = within;
+        if let toml::Value::Array(list) = inner {
+            let (which, field) =
+                within.split_once('.').ok_or_else(|| format!("{folder:?} is a list; name one of it"))?;
+            let place = list.iter().position(|entry| entry.get("name").and_then(toml::Value::as_str) == Some(which));
+            let place = place.or_else(|| which.parse().ok()).filter(|place| *place < list.len());
+            (inner, within) = (&mut list[place.ok_or_else(|| format!("{folder:?} has no {which:?}"))?], field);
+        }
         let toml::Value::Table(inner) = inner else { return Err(format!("{folder:?} holds one value, no names")) };
         (table, rest) = (inner, within);
     }

@@ -1,6 +1,7 @@
 //! `inspect STORE`
 
 use std::fmt::Write;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,8 +9,9 @@ use serde::Serialize;
 use siltstone::version::FileMeta;
 use siltstone::{Db, Keyspace};
 use siltstone_lab::num::count;
-use siltstone_lab::report::bytes;
+use siltstone_lab::report::{bytes, store_page};
 
+use super::report::write_page;
 use crate::output::{print, print_json, visible};
 use crate::store::StoreArgs;
 
@@ -24,6 +26,7 @@ const BAR_CHARS: usize = 24;
   siltstone inspect shop
   siltstone inspect shop --files --keyspace default
   siltstone inspect shop --json | jq '.[0].levels[].bytes'
+  siltstone inspect shop --html shop.html       the same as a page, with the last decisions
 
 Reading a tree: L0 holds what was flushed last. A run is sorted and does not overlap itself; a lookup asks every run whose
 key range holds the key, newest first, so fewer runs read faster.")]
@@ -39,6 +42,9 @@ pub(crate) struct Inspect {
     /// Print the trees as JSON, files included; keys are hexadecimal
     #[arg(long)]
     json: bool,
+    /// Write a page instead: every file by level and key range, and why the last compactions were chosen
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["files", "json"])]
+    html: Option<PathBuf>,
 }
 
 #[derive(Serialize)]
@@ -99,6 +105,10 @@ struct File {
 impl Inspect {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let db = self.store.open_to_read()?;
+        if let Some(path) = &self.html {
+            write_page(path, &self.page(&db)?, "inspect")?;
+            return Ok(ExitCode::SUCCESS);
+        }
         let trees = match &self.keyspace {
             Some(name) => vec![tree(&db.keyspace(name)?)],
             None => all_trees(&db)?,
@@ -110,6 +120,12 @@ impl Inspect {
             print(&drawings.join("\n"))?;
         }
         Ok(ExitCode::SUCCESS)
+    }
+
+    fn page(&self, db: &Db) -> anyhow::Result<String> {
+        let names = self.keyspace.clone().map_or_else(|| db.list_keyspaces(), |name| vec![name]);
+        let keyspaces = names.iter().map(|name| db.keyspace(name)).collect::<Result<Vec<_>, _>>()?;
+        store_page(&self.store.path.display().to_string(), &keyspaces)
     }
 }
 

@@ -11,11 +11,15 @@ mod get;
 mod import;
 mod inspect;
 mod put;
+mod report;
 mod reproduce;
+mod run;
 mod scan;
 mod stats;
 mod strategies;
 mod strategy;
+mod trace;
+mod trial;
 mod two_phase;
 mod verify;
 
@@ -61,10 +65,18 @@ pub(crate) enum Command {
     Bench(bench::Bench),
     /// Measure how many writes a store bears for long, without stalls
     TwoPhase(two_phase::TwoPhaseCommand),
+    /// Make the page of a results folder
+    Report(report::Report),
     /// Run a published study again and say which of its claims hold
     Reproduce(reproduce::Reproduce),
     /// Compare compaction strategies on your data
     Compare(compare::Compare),
+    /// Record what a store is asked for; show it, do it again, describe it as a workload
+    Trace(trace::Trace),
+    /// Run a workload under compaction strategies, and keep what came of it in a folder
+    Run(run::Run),
+    /// Run one trial of a run: one file in, one results folder out
+    Trial(trial::Trial),
 }
 
 impl Command {
@@ -87,8 +99,12 @@ impl Command {
             Command::Strategy(command) => command.run(interrupt),
             Command::Bench(command) => command.run(interrupt),
             Command::TwoPhase(command) => command.run(interrupt),
+            Command::Report(command) => command.run(),
             Command::Reproduce(command) => command.run(interrupt),
             Command::Compare(command) => command.run(interrupt),
+            Command::Trace(command) => command.run(interrupt),
+            Command::Run(command) => command.run(interrupt),
+            Command::Trial(command) => command.run(interrupt),
         }
     }
 }

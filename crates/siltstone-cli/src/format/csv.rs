@@ -1,8 +1,8 @@
 //! CSV: two columns, key and value; quoting by the `csv` crate (RFC 4180). Fields are bytes, not necessarily UTF-8.
 
-use std::cell::Cell;
 use std::io::{self, BufRead, Read, Write};
-use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csv::ByteRecord;
 use siltstone::key::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -15,22 +15,22 @@ const MOST_BYTES: usize = 2 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + (1 << 20);
 pub(super) struct Reader<R> {
     input: csv::Reader<Bounded<R>>,
     record: ByteRecord,
-    since_record: Rc<Cell<usize>>,
+    since_record: Arc<AtomicUsize>,
     line: u64,
 }
 
 impl<R: BufRead> Reader<R> {
     pub(super) fn new(input: R, header: bool) -> Reader<R> {
-        let since_record = Rc::new(Cell::new(0));
-        let bounded = Bounded { input, since_record: Rc::clone(&since_record) };
+        let since_record = Arc::new(AtomicUsize::new(0));
+        let bounded = Bounded { input, since_record: Arc::clone(&since_record) };
         let input = csv::ReaderBuilder::new().has_headers(header).flexible(true).from_reader(bounded);
         Reader { input, record: ByteRecord::new(), since_record, line: 0 }
     }
 }
 
-impl<R: BufRead> RecordReader for Reader<R> {
+impl<R: BufRead + Send> RecordReader for Reader<R> {
     fn next(&mut self) -> io::Result<Next> {
-        self.since_record.set(0);
+        self.since_record.store(0, Ordering::Relaxed);
         if self.record.as_slice().len() > 1 << 20 {
             self.record = ByteRecord::new();
         }
@@ -62,17 +62,17 @@ impl<R: BufRead> RecordReader for Reader<R> {
 /// Fails when one record takes too much input: an open quote would swallow the file into memory.
 struct Bounded<R> {
     input: R,
-    since_record: Rc<Cell<usize>>,
+    since_record: Arc<AtomicUsize>,
 }
 
 impl<R: Read> Read for Bounded<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.since_record.get() > MOST_BYTES {
+        if self.since_record.load(Ordering::Relaxed) > MOST_BYTES {
             let what = "a record longer than any key and value: is a quote left open?";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
         let read = self.input.read(buffer)?;
-        self.since_record.set(self.since_record.get() + read);
+        self.since_record.fetch_add(read, Ordering::Relaxed);
         Ok(read)
     }
 }

@@ -51,8 +51,8 @@ impl Import {
 
 /// Opens a file or standard input. Without a format and an ending that tells it, standard input is TSV.
 pub(crate) fn open_import(place: &Place, format: Option<Format>, header: bool) -> anyhow::Result<Import> {
-    let (raw, total, format): (Box<dyn Read>, _, _) = match place {
-        Place::Stream => (Box::new(io::stdin().lock()), None, format.unwrap_or(Format::Tsv)),
+    let (raw, total, format): (Box<dyn Read + Send>, _, _) = match place {
+        Place::Stream => (Box::new(io::stdin()), None, format.unwrap_or(Format::Tsv)),
         Place::File(path) => {
             let format = format_for(format, &path.to_string_lossy())?;
             let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
@@ -64,7 +64,7 @@ pub(crate) fn open_import(place: &Place, format: Option<Format>, header: bool) -
     };
     let position = Arc::new(AtomicU64::new(0));
     let counted = BufReader::with_capacity(BUFFER_BYTES, Counted { input: raw, position: Arc::clone(&position) });
-    let input: Box<dyn BufRead> = match place.codec() {
+    let input: Box<dyn BufRead + Send> = match place.codec() {
         Codec::Plain => Box::new(counted),
         Codec::Gzip => Box::new(BufReader::with_capacity(BUFFER_BYTES, flate2::bufread::MultiGzDecoder::new(counted))),
         Codec::Zstd => {

@@ -56,7 +56,7 @@ fn bytes(name: &str, text: Option<String>, hex: Option<String>) -> Result<Vec<u8
     }
 }
 
-impl<R: BufRead> RecordReader for Reader<R> {
+impl<R: BufRead + Send> RecordReader for Reader<R> {
     fn next(&mut self) -> io::Result<Next> {
         loop {
             let next = self.lines.next()?;

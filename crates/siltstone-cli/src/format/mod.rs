@@ -65,7 +65,7 @@ impl Format {
     }
 
     /// A reader of records in this format. `header`: the first CSV record is none.
-    pub(crate) fn reader<'a>(self, input: Box<dyn BufRead + 'a>, header: bool) -> Box<dyn RecordReader + 'a> {
+    pub(crate) fn reader<'a>(self, input: Box<dyn BufRead + Send + 'a>, header: bool) -> Box<dyn RecordReader + 'a> {
         match self {
             Format::Tsv => Box::new(tsv::Reader::new(input)),
             Format::Csv => Box::new(csv::Reader::new(input, header)),
@@ -99,7 +99,7 @@ pub(crate) enum Next {
 }
 
 /// A stream of records.
-pub(crate) trait RecordReader {
+pub(crate) trait RecordReader: Send {
     /// Goes to the next record. After a bad line it can be called again.
     fn next(&mut self) -> io::Result<Next>;
     /// The key of the record.

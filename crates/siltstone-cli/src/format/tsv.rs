@@ -20,7 +20,7 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-impl<R: BufRead> RecordReader for Reader<R> {
+impl<R: BufRead + Send> RecordReader for Reader<R> {
     fn next(&mut self) -> io::Result<Next> {
         let next = self.lines.next()?;
         if next != Next::Record {

@@ -1,19 +1,18 @@
-//! One strategy: load, update, delete, settle, read, scan, and the figures of each.
+//! One strategy as a trial of a run: load, update, delete, settle, read, scan.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::cell::RefCell;
 
+use siltstone::Durability;
 use siltstone::io::Rng;
-use siltstone::{Db, Keyspace, Stats, key};
 
 use super::survey::Input;
-use super::{Comparison, Observer, Plan, Row, Source, Step, cancelled};
-use crate::metrics::{Latencies, cpu_seconds};
-use crate::num::{count, per_second, ratio};
+use super::{Comparison, Observer, Plan, Records, Row, Source, Step};
+use crate::load::DiskWorld;
+use crate::metrics::Latencies;
+use crate::num::{float, per_second};
+use crate::run::{Crew, Operations, PhaseRow, Progress, Stage, Trial};
 use crate::strategy::Chosen;
-use crate::workload::Permutation;
-
-const TICK: u64 = 1 << 10;
+use crate::workload::{ArrivalSpec, Op, OpKind, Permutation};
 
 /// Runs one strategy in a folder of its own, which is removed at the end, and upon errors.
 pub(super) fn run_strategy(
@@ -24,227 +23,166 @@ pub(super) fn run_strategy(
     strategy: &Chosen,
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Row> {
-    let folder = tempfile::Builder::new().prefix("siltstone-compare-").tempdir_in(&plan.dir)?;
     let options = comparison.scale.apply(&plan.options, &strategy.option);
-    let cpu_before = cpu_seconds();
-    let db = Db::open(folder.path().join("store"), options)?;
-    let mut bench = Bench {
-        keyspace: db.default_keyspace(),
-        db,
-        input,
-        rng: Rng::new(plan.seed).split("operations"),
-        observer,
-        row: Row { strategy: strategy.name.clone(), ..Row::default() },
-        writes: Latencies::new(),
-        user_bytes: 0,
+    let deletes = comparison.deletes.min(input.keys.len() / 2);
+    let stages = [
+        stage("load", input.survey.records, false),
+        stage("update", comparison.updates, false),
+        stage("delete", deletes, true),
+        stage("read", comparison.reads, false),
+        stage("read-missing", comparison.missing_reads, false),
+    ];
+    let observer = RefCell::new(observer);
+    let watch = |progress: Progress<'_>| {
+        let total = stages.iter().find(|stage| stage.name == progress.phase).and_then(|stage| stage.operations);
+        let step = Step { strategy: &strategy.name, phase: progress.phase, done: progress.operations, total };
+        observer.borrow_mut().step(step)
     };
-    bench.load(source)?;
-    bench.update(comparison.updates)?;
-    bench.delete(comparison.deletes)?;
-    bench.settle()?;
-    let tree_bytes = bench.draw_tree();
-    bench.read(comparison.reads, comparison.missing_reads)?;
-    bench.scan(tree_bytes)?;
-    let Bench { db, mut row, writes, .. } = bench;
-    row.write_latency = writes.summary();
-    db.close()?;
-    row.cpu_s = cpu_seconds() - cpu_before;
-    folder.close()?;
-    Ok(row)
+    let world = DiskWorld::new(Some(&plan.dir))?;
+    let trial = Trial {
+        world: &world,
+        is_sim: false,
+        options: &options,
+        keyspaces: &[""],
+        stages: &stages,
+        is_checked: false,
+        seed: plan.seed,
+        recorder: None,
+        watch: &watch,
+    };
+    let (mut writes, mut reads) = (Latencies::new(), Latencies::new());
+    let row = trial.run(
+        &mut |_| {
+            let rng = Rng::new(plan.seed).split("operations");
+            let order = Permutation::new(input.keys.len(), &mut rng.split("deletes"));
+            let records = source.open()?;
+            Ok(Box::new(Stream {
+                input,
+                records,
+                rng,
+                order,
+                missing: Vec::new(),
+                at: 0,
+                done: 0,
+                sizes: sizes(&stages),
+            }))
+        },
+        &mut std::io::sink(),
+        &mut |stage, tally| {
+            let into = if stage.name == "read" { &mut reads } else { &mut writes };
+            let kinds = [OpKind::Insert, OpKind::Update, OpKind::Delete, OpKind::Get];
+            kinds.iter().filter_map(|kind| tally.latencies(*kind)).for_each(|latencies| into.merge(latencies));
+        },
+    )?;
+    let phase = |name: &str| row.phases.iter().find(|phase| phase.name == name).cloned().unwrap_or_default();
+    let per_s = |name: &str| phase(name).ops_per_s;
+    let load = phase("load");
+    Ok(Row {
+        strategy: strategy.name.clone(),
+        write_amplification: row.write_amplification,
+        log_write_amplification: row.log_write_amplification,
+        read_amplification: row.read_amplification,
+        disk_reads_per_get: row.disk_reads_per_get,
+        runs_probed_per_get: row.runs_probed_per_get,
+        space_amplification: row.space_amplification,
+        load_ops_per_s: load.ops_per_s,
+        load_mb_per_s: per_second(input.survey.bytes(), load.elapsed_s) / 1e6,
+        load_s: load.elapsed_s,
+        update_ops_per_s: per_s("update"),
+        delete_ops_per_s: per_s("delete"),
+        settle_s: row.settle_s,
+        read_ops_per_s: per_s("read"),
+        missing_read_ops_per_s: per_s("read-missing"),
+        scan_ops_per_s: float(row.live_records) / row.scan_s.max(1e-9),
+        write_latency: writes.summary(),
+        read_latency: reads.summary(),
+        runs: row.runs,
+        files: row.files,
+        disk_bytes: row.disk_bytes,
+        live_records: row.live_records,
+        live_bytes: row.live_bytes,
+        flushes: row.flushes,
+        compactions: row.compactions,
+        trivial_moves: row.trivial_moves,
+        compaction_bytes_read: row.compaction_bytes_read,
+        compaction_bytes_written: row.compaction_bytes_written,
+        stall_s: row.stall_s,
+        cpu_s: row.cpu_s.unwrap_or_default(),
+        reads_found: found(&phase("read")) + found(&phase("read-missing")),
+        tree: row.levels.into_iter().map(|level| level.runs).collect(),
+        fingerprint: u64::from_str_radix(&row.fingerprint, 16)?,
+    })
 }
 
-struct Bench<'a> {
-    db: Db,
-    keyspace: Keyspace,
+fn found(phase: &PhaseRow) -> u64 {
+    phase.kinds.values().map(|kind| kind.found).sum()
+}
+
+fn stage(name: &str, operations: u64, settle_after: bool) -> Stage {
+    let crew = Crew {
+        clients: 1,
+        arrivals: ArrivalSpec::Closed,
+        think_ns: 0,
+        batch: 1,
+        ingest: false,
+        durability: Durability::Buffered,
+    };
+    Stage {
+        name: name.to_owned(),
+        operations: Some(operations),
+        duration_ns: None,
+        crews: vec![crew],
+        is_warm_up: false,
+        settle_after,
+    }
+}
+
+fn sizes(stages: &[Stage]) -> Vec<u64> {
+    stages.iter().map(|stage| stage.operations.unwrap_or(0)).collect()
+}
+
+/// The operations of a comparison: the same ones, in the same order, for every strategy.
+struct Stream<'a> {
     input: &'a Input,
+    records: Box<dyn Records + 'a>,
     rng: Rng,
-    observer: &'a mut dyn Observer,
-    row: Row,
-    writes: Latencies,
-    /// Bytes of keys and values put or deleted.
-    user_bytes: u64,
+    /// Of deletes. They take the first of it; reads may ask for what is gone.
+    order: Permutation,
+    missing: Vec<u8>,
+    /// The phase, and what of it is done.
+    at: usize,
+    done: u64,
+    sizes: Vec<u64>,
 }
 
-impl Bench<'_> {
-    fn step(&mut self, phase: &str, done: u64, total: Option<u64>) -> anyhow::Result<()> {
-        let go_on = self.observer.step(Step { strategy: &self.row.strategy, phase, done, total });
-        if go_on { Ok(()) } else { Err(cancelled().into()) }
-    }
-
-    /// Puts the whole input, in its order.
-    fn load(&mut self, source: &dyn Source) -> anyhow::Result<()> {
-        let total = self.input.survey.records;
-        self.step("load", 0, Some(total))?;
-        let mut records = source.open()?;
-        let start = Instant::now();
-        let mut done = 0u64;
-        while let Some((key, value)) = records.next()? {
-            let before = Instant::now();
-            self.keyspace.put(key, value)?;
-            self.writes.record_since(before);
-            self.user_bytes += count(key.len() + value.len());
-            done += 1;
-            if done.is_multiple_of(TICK) {
-                self.step("load", done, Some(total))?;
+impl Operations for Stream<'_> {
+    fn next(&mut self) -> anyhow::Result<Option<Op<'_>>> {
+        if self.done == self.sizes[self.at] {
+            return Ok(None);
+        }
+        self.done += 1;
+        let (input, keys) = (self.input, self.input.keys.len());
+        if self.at == 0 {
+            return Ok(self.records.next()?.map(|(key, value)| Op::new(OpKind::Insert, key, value)));
+        }
+        if self.at == 2 {
+            return Ok(Some(Op::new(OpKind::Delete, input.keys.get(self.order.apply(self.done - 1)), &[])));
+        }
+        let key = input.keys.get(self.rng.below(keys));
+        Ok(Some(match self.at {
+            1 => Op::new(OpKind::Update, key, input.values.get(self.rng.below(input.values.len()))),
+            3 => Op::new(OpKind::Get, key, &[]),
+            _ => {
+                // The successor of an existing key: among the keys that exist, so no file's key range excludes it.
+                self.missing.clear();
+                self.missing.extend_from_slice(&key[..key.len().min(siltstone::key::MAX_KEY_BYTES - 1)]);
+                self.missing.push(0);
+                Op::new(OpKind::GetMissing, &self.missing, &[])
             }
-        }
-        let row = &mut self.row;
-        row.load_s = start.elapsed().as_secs_f64();
-        row.load_ops_per_s = per_second(done, row.load_s);
-        row.load_mb_per_s = per_second(self.user_bytes, row.load_s) / 1e6;
-        Ok(())
+        }))
     }
 
-    /// Overwrites random keys with random values of the input.
-    fn update(&mut self, updates: u64) -> anyhow::Result<()> {
-        self.step("update", 0, Some(updates))?;
-        let input = self.input;
-        let start = Instant::now();
-        for done in 1..=updates {
-            let key = input.keys.get(self.rng.below(input.keys.len()));
-            let value = input.values.get(self.rng.below(input.values.len()));
-            let before = Instant::now();
-            self.keyspace.put(key, value)?;
-            self.writes.record_since(before);
-            self.user_bytes += count(key.len() + value.len());
-            if done.is_multiple_of(TICK) {
-                self.step("update", done, Some(updates))?;
-            }
-        }
-        self.row.update_ops_per_s = per_second(updates, start.elapsed().as_secs_f64());
-        Ok(())
-    }
-
-    /// Deletes the last keys of the sample, in random order. Reads leave them out.
-    fn delete(&mut self, deletes: u64) -> anyhow::Result<()> {
-        let keys = self.input.keys.len();
-        let deletes = deletes.min(keys / 2);
-        self.step("delete", 0, Some(deletes))?;
-        if deletes == 0 {
-            return Ok(());
-        }
-        let order = Permutation::new(keys, &mut self.rng.split("deletes"));
-        let start = Instant::now();
-        for done in 1..=deletes {
-            let key = self.input.keys.get(order.apply(done - 1));
-            let before = Instant::now();
-            self.keyspace.delete(key)?;
-            self.writes.record_since(before);
-            self.user_bytes += count(key.len());
-            if done.is_multiple_of(TICK) {
-                self.step("delete", done, Some(deletes))?;
-            }
-        }
-        self.row.delete_ops_per_s = per_second(deletes, start.elapsed().as_secs_f64());
-        Ok(())
-    }
-
-    /// Flushes, waits until no compaction is due, and takes the figures of the writes.
-    fn settle(&mut self) -> anyhow::Result<()> {
-        self.step("settle", 0, None)?;
-        let start = Instant::now();
-        self.db.flush()?;
-        self.db.wait_idle()?;
-        let stats = self.db.stats();
-        let row = &mut self.row;
-        row.settle_s = start.elapsed().as_secs_f64();
-        row.write_amplification = ratio(stats.flush_bytes + stats.compaction_bytes_written, self.user_bytes);
-        row.log_write_amplification = ratio(stats.log_bytes, self.user_bytes);
-        row.flushes = stats.flushes;
-        row.compactions = stats.compactions;
-        row.trivial_moves = stats.trivial_moves;
-        row.compaction_bytes_read = stats.compaction_bytes_read;
-        row.compaction_bytes_written = stats.compaction_bytes_written;
-        row.stall_s = crate::num::float(stats.stall_ns) / 1e9;
-        Ok(())
-    }
-
-    /// Notes the shape of the tree and returns the bytes of all records in it, dead ones included.
-    fn draw_tree(&mut self) -> u64 {
-        let tree = self.keyspace.tree();
-        let files = || tree.levels.iter().flat_map(|level| &level.runs).flat_map(|run| &run.files);
-        let row = &mut self.row;
-        row.tree = tree
-            .levels
-            .iter()
-            .map(|level| level.runs.iter().map(|run| run.files.iter().map(|file| file.bytes).sum()).collect())
-            .collect();
-        row.runs = tree.levels.iter().map(|level| count(level.runs.len())).sum();
-        row.files = count(files().count());
-        let tables: BTreeMap<_, _> = files().map(|file| (file.table(), file.table_bytes())).collect();
-        row.disk_bytes = tables.values().sum();
-        files().map(|file| file.raw_bytes).sum()
-    }
-
-    fn read(&mut self, reads: u64, missing_reads: u64) -> anyhow::Result<()> {
-        self.step("read", 0, Some(reads + missing_reads))?;
-        let keys = self.input.keys.len();
-        let before = self.db.stats();
-        let mut latencies = Latencies::new();
-        let mut found = 0u64;
-        let start = Instant::now();
-        let mut last = start;
-        for done in 1..=reads {
-            let key = self.input.keys.get(self.rng.below(keys));
-            found += u64::from(self.keyspace.get(key)?.is_some());
-            last = latencies.record_since(last);
-            if done.is_multiple_of(TICK) {
-                self.step("read", done, Some(reads + missing_reads))?;
-            }
-        }
-        self.row.read_ops_per_s = per_second(reads, start.elapsed().as_secs_f64());
-        self.row.read_latency = latencies.summary();
-        self.row.reads_found = found;
-
-        let start = Instant::now();
-        let mut missing = Vec::new();
-        for done in 1..=missing_reads {
-            // The successor of an existing key: among the keys that exist, so no file's key range excludes it.
-            missing.clear();
-            missing.extend_from_slice(self.input.keys.get(self.rng.below(keys)));
-            missing.truncate(siltstone::key::MAX_KEY_BYTES - 1);
-            missing.push(0);
-            found += u64::from(self.keyspace.get(&missing)?.is_some());
-            if done.is_multiple_of(TICK) {
-                self.step("read", reads + done, Some(reads + missing_reads))?;
-            }
-        }
-        self.row.missing_read_ops_per_s = per_second(missing_reads, start.elapsed().as_secs_f64());
-        self.read_figures(&before, reads + missing_reads, found);
-        Ok(())
-    }
-
-    fn read_figures(&mut self, before: &Stats, lookups: u64, found: u64) {
-        let now = self.db.stats();
-        let cached = now.cache_hits - before.cache_hits;
-        let fetched = now.cache_misses - before.cache_misses;
-        let probed = now.filter_checks - before.filter_checks;
-        self.row.read_amplification = ratio(cached + fetched, found);
-        self.row.disk_reads_per_get = ratio(fetched, lookups);
-        self.row.runs_probed_per_get = ratio(probed, lookups);
-    }
-
-    /// Reads everything in key order: throughput, live bytes, and the fingerprint.
-    fn scan(&mut self, tree_bytes: u64) -> anyhow::Result<()> {
-        self.step("scan", 0, None)?;
-        let start = Instant::now();
-        let mut range = self.keyspace.range::<&[u8]>(..)?;
-        let (mut records, mut bytes, mut fingerprint) = (0u64, 0, 0u64);
-        while range.advance()? {
-            let (key, value) = (range.key(), range.value());
-            records += 1;
-            bytes += count(key.len() + value.len());
-            fingerprint = fingerprint.rotate_left(5) ^ key::hash(key).wrapping_add(key::hash(value).rotate_left(1));
-            if records.is_multiple_of(TICK) {
-                self.step("scan", records, None)?;
-            }
-        }
-        let row = &mut self.row;
-        row.scan_ops_per_s = per_second(records, start.elapsed().as_secs_f64());
-        row.live_records = records;
-        row.live_bytes = bytes;
-        row.fingerprint = fingerprint;
-        row.space_amplification = ratio(tree_bytes.saturating_sub(bytes), bytes);
-        Ok(())
+    fn next_phase(&mut self) {
+        (self.at, self.done) = (self.at + 1, 0);
     }
 }

@@ -9,7 +9,7 @@ use crate::workload::{KeyLaw, KeyPicker, KeyWriter, ValueSource, Workload};
 pub type Record<'a> = (&'a [u8], &'a [u8]);
 
 /// An input that can be read several times: once to learn its size, then once for each strategy.
-pub trait Source {
+pub trait Source: Sync {
     /// What it is, for the report.
     fn describe(&self) -> String;
     /// How many records it holds, where that is known without reading it.
@@ -22,7 +22,7 @@ pub trait Source {
 }
 
 /// A stream of records.
-pub trait Records {
+pub trait Records: Send {
     /// The next record, or `None` at the end.
     ///
     /// # Errors

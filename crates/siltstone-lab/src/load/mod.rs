@@ -23,4 +23,5 @@ pub use beside::{Beside, FlushesBeside, QueryPages};
 pub use driver::{Load, LoadResult, Moment, Window, drive};
 pub use phase::{PhaseResult, run_phase};
 pub use trial::{Stage, Trial, TrialResult};
+pub(crate) use world::Wait;
 pub use world::{DiskWorld, SimWorld, World};

@@ -1,5 +1,6 @@
 //! Where a load runs.
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,18 @@ pub trait World {
     /// The time, in nanoseconds since some fixed moment.
     fn now_ns(&self) -> u64;
 
-    /// Lets time pass until `at_ns`; the store's background work goes on meanwhile.
+    /// The clock that tells it.
+    fn clock(&self) -> Arc<dyn Clock>;
+
+    /// Lets time pass until `at_ns`; the store's background work goes on meanwhile. Real time may be a tenth of a millisecond later then.
     fn wait_until(&self, at_ns: u64);
 
-    /// What an operation costs its caller, beyond what it waits for. Passes by itself where operations are real.
+    /// What an operation costs its caller, beyond what it waits for; nothing where operations are real.
+    fn operation_ns(&self) -> u64 {
+        0
+    }
+
+    /// Lets the cost of an operation pass. It passes by itself where operations are real.
     fn spend(&self) {}
 
     /// Opens the world's store, a new and empty one at first.
@@ -27,10 +36,13 @@ pub trait World {
     fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db>;
 }
 
-/// Real files in a temporary folder, and real time.
+/// Real files and real time.
 pub struct DiskWorld {
     clock: RealClock,
-    folder: tempfile::TempDir,
+    store: PathBuf,
+    /// Goes when the world does, if it was made for it.
+    _folder: Option<tempfile::TempDir>,
+    wait: Wait,
 }
 
 impl DiskWorld {
@@ -47,35 +59,70 @@ impl DiskWorld {
                 folder.tempdir_in(parent).with_context(|| format!("cannot make a folder in {}", parent.display()))
             }
             None => folder.tempdir().context("cannot make a temporary folder"),
-        };
-        Ok(DiskWorld { clock: RealClock, folder: folder? })
+        }?;
+        let world = DiskWorld::of(&folder.path().join("store"));
+        Ok(DiskWorld { _folder: Some(folder), ..world })
+    }
+
+    /// The world of a user's own store in `store`.
+    pub fn of(store: &Path) -> DiskWorld {
+        DiskWorld { clock: RealClock, store: store.to_path_buf(), _folder: None, wait: Wait::default() }
     }
 }
-
-/// A sleep may take this much longer than asked for; the rest is waited for awake.
-const SLEEP_ERROR_NS: u64 = 150_000;
 
 impl World for DiskWorld {
     fn now_ns(&self) -> u64 {
         self.clock.mono_ns()
     }
 
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::new(self.clock)
+    }
+
     fn wait_until(&self, at_ns: u64) {
+        self.wait.until(&|| self.now_ns(), at_ns, &|| true);
+    }
+
+    fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db> {
+        Db::open_with(&self.store, options.clone(), Env { listener, ..Env::default() })
+    }
+}
+
+/// A sleep may take this much longer than asked for; the rest is waited for awake. Where one wait follows another faster than that, a client
+/// that stays awake would keep a processor for good, which the store's own threads need: then it sleeps, and what is due meanwhile is
+/// late by as much.
+const SLEEP_ERROR_NS: u64 = 150_000;
+/// The longest sleep without a look at whether to go on.
+const NAP_NS: u64 = 50_000_000;
+
+/// How a client waits in real time.
+#[derive(Default)]
+pub(crate) struct Wait {
+    /// When the last wait ended.
+    ended_ns: Cell<u64>,
+}
+
+impl Wait {
+    /// Waits until `now_ns` says `at_ns`; false if it is not to `go_on` meanwhile.
+    pub(crate) fn until(&self, now_ns: &dyn Fn() -> u64, at_ns: u64, go_on: &dyn Fn() -> bool) -> bool {
         loop {
-            let left_ns = at_ns.saturating_sub(self.now_ns());
+            let now_ns = now_ns();
+            let left_ns = at_ns.saturating_sub(now_ns);
             if left_ns == 0 {
-                return;
+                self.ended_ns.set(now_ns);
+                return true;
+            }
+            if !go_on() {
+                return false;
             }
             if left_ns > SLEEP_ERROR_NS {
-                std::thread::sleep(Duration::from_nanos(left_ns - SLEEP_ERROR_NS));
+                std::thread::sleep(Duration::from_nanos((left_ns - SLEEP_ERROR_NS).min(NAP_NS)));
+            } else if now_ns.saturating_sub(self.ended_ns.get()) < SLEEP_ERROR_NS {
+                std::thread::sleep(Duration::from_nanos(left_ns));
             } else {
                 std::hint::spin_loop();
             }
         }
-    }
-
-    fn open(&self, options: &Options, listener: Option<Arc<dyn EventListener>>) -> siltstone::Result<Db> {
-        Db::open_with(self.folder.path().join("store"), options.clone(), Env { listener, ..Env::default() })
     }
 }
 
@@ -124,8 +171,16 @@ impl World for SimWorld {
         self.clock.mono_ns()
     }
 
+    fn clock(&self) -> Arc<dyn Clock> {
+        Arc::clone(&self.clock) as Arc<dyn Clock>
+    }
+
     fn wait_until(&self, at_ns: u64) {
         self.executor.run_for(at_ns.saturating_sub(self.now_ns()));
+    }
+
+    fn operation_ns(&self) -> u64 {
+        self.operation_ns
     }
 
     fn spend(&self) {

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::num::float;
 
@@ -15,7 +15,7 @@ const MAX_NS: u64 = 3_600_000_000_000;
 pub struct Latencies(Histogram<u64>);
 
 /// What is told of many latencies. All in nanoseconds.
-#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize)]
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many.
     pub count: u64,
@@ -23,6 +23,8 @@ pub struct LatencySummary {
     pub mean_ns: f64,
     /// The median.
     pub p50_ns: u64,
+    /// 90 % took no longer.
+    pub p90_ns: u64,
     /// 99 % took no longer.
     pub p99_ns: u64,
     /// 99.9 % took no longer.
@@ -74,6 +76,7 @@ impl Latencies {
             count: histogram.len(),
             mean_ns: histogram.mean(),
             p50_ns: histogram.value_at_quantile(0.5),
+            p90_ns: histogram.value_at_quantile(0.9),
             p99_ns: histogram.value_at_quantile(0.99),
             p999_ns: histogram.value_at_quantile(0.999),
             max_ns: histogram.max(),
@@ -87,6 +90,12 @@ pub fn cpu_seconds() -> f64 {
     let nanos = u64::try_from(time.tv_nsec).expect("a time of day has no negative nanoseconds");
     let seconds = u64::try_from(time.tv_sec).expect("a process has used no negative time");
     float(seconds) + float(nanos) / 1e9
+}
+
+/// Bytes of memory that this process has now; 0 where the system does not say (no `/proc`).
+pub fn resident_bytes() -> u64 {
+    let pages = || std::fs::read_to_string("/proc/self/statm").ok()?.split_whitespace().nth(1)?.parse::<u64>().ok();
+    pages().map_or(0, |pages| pages * crate::num::count(rustix::param::page_size()))
 }
 
 #[cfg(test)]

@@ -1,133 +1,72 @@
-//! Workloads: plain data that says what to do, and the deterministic stream of keys and values that follows from it.
+//! Workloads: plain data that says what to do, and the deterministic stream of operations that follows from it.
 //!
-//! A [`Workload`] names a key space (`records` keys of `key_bytes` bytes) and [`Phase`]s. Each phase repeats one
-//! [`Operation`]; a [`KeyLaw`] says which key each repetition picks. Equal workloads give equal streams on every platform and
-//! in every version with the same [`GENERATOR_VERSION`]: the random numbers are the engine's xoshiro256++, the logarithms come
-//! from the portable `libm` crate, and golden vectors in the tests hold both down.
+//! ```text
+//! spec.toml -- parse, check --> Spec -- who does what --> Plan
+//!                                                          |
+//!    stream   which operation, which key: numbers  <-------+   one for each share of the keys
+//!    coder    a key's number -> its bytes
+//!    values   pieces of a buffer
+//!    Generator = streams + coder + values: the operations of one client, borrowed one by one
+//! ```
+//!
+//! | module | holds |
+//! | --- | --- |
+//! | `spec` `phase` `op` `arrive` `keyset` | what a file may say |
+//! | `check` | what may be wrong with it, and on which line |
+//! | `law` `picker` | which key: laws as data, and their draws; `zipf`, `alias`, `random` are the methods |
+//! | `size` | how long, how many |
+//! | `live` | which keys are there, in bits |
+//! | `plan` | shares of the keys, and exact numbers |
+//! | `file` | keys and values of the user's own |
+//!
+//! Equal specs give equal streams on every platform and in every version with the same [`GENERATOR_VERSION`]: the random numbers are the
+//! engine's xoshiro256++, logarithms come from the portable `libm` crate, and goldens of every shipped spec hold it down.
+//! `docs/workloads.md` has the language, and where each degree of freedom of other generators is set.
 
+mod alias;
+mod arrive;
+mod check;
+mod coder;
+mod file;
+mod generator;
 mod keys;
+mod keyset;
+mod law;
+mod live;
+mod op;
 mod permutation;
+mod phase;
+mod picker;
+mod plain;
+mod plan;
+mod random;
+mod shipped;
+mod size;
+mod spec;
+mod stream;
 mod values;
 mod zipf;
 
 #[cfg(test)]
+mod fit;
+#[cfg(test)]
+mod spec_tests;
+#[cfg(test)]
 mod tests;
 
-use serde::Serialize;
-
+pub use arrive::{ArrivalSpec, Spaced, StretchSpec};
+pub use generator::{Generator, Op};
 pub use keys::{KeyPicker, KeyWriter};
+pub use keyset::{Alphabet, Duplicates, FileFormat, KeySpec, Order, Segment};
+pub use law::{Drift, Hot, Law, Over};
+pub use op::{Amount, OpKind, OpSpec};
 pub use permutation::Permutation;
-pub use values::ValueSource;
+pub use phase::{Durable, Group, Interleave, PhaseSpec, Shift};
+pub use plain::{BASIC, KeyLaw, Operation, Phase, Workload, basic};
+pub use size::SizeLaw;
+pub use spec::{Content, IndexSpec, KeyspaceSpec, Spec, ValueSpec};
+pub use values::{ValueSource, value_belongs};
 pub use zipf::Zipf;
 
 /// Goes up whenever the same workload gives another stream. It stands in every result.
-pub const GENERATOR_VERSION: u32 = 1;
-
-/// A workload as plain data.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Workload {
-    /// Decides every random choice.
-    pub seed: u64,
-    /// How many different keys there are.
-    pub records: u64,
-    /// Bytes of a key, at least 8: the key's number in decimal, zero-padded on the left.
-    pub key_bytes: u32,
-    /// Bytes of a value; half of them random, the other half a repetition, so that compression finds a factor of two.
-    pub value_bytes: u32,
-    /// What is done, in order.
-    pub phases: Vec<Phase>,
-}
-
-impl Workload {
-    /// Bytes of a record's key and value.
-    pub fn record_bytes(&self) -> u64 {
-        u64::from(self.key_bytes) + u64::from(self.value_bytes)
-    }
-}
-
-/// One operation repeated.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Phase {
-    /// Its name, as db_bench calls it where it is one of its workloads.
-    pub name: String,
-    /// What each repetition does.
-    pub operation: Operation,
-    /// Which key it picks.
-    pub law: KeyLaw,
-    /// How often.
-    pub count: u64,
-    /// Whether the phase starts from an empty keyspace.
-    pub fresh: bool,
-    /// Whether a second thread puts uniformly chosen keys all the while; its work is not in the phase's figures.
-    pub background_writer: bool,
-}
-
-/// What a phase repeats.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Operation {
-    /// Store a key.
-    Put,
-    /// Remove a key.
-    Delete,
-    /// Look a key up.
-    Get,
-    /// Look a key up that no phase ever stores, but that lies among those that are stored.
-    GetMissing,
-    /// Position an iterator at a key and read one record.
-    Seek,
-    /// Read the next record of one iterator over everything.
-    Scan,
-}
-
-/// Which key each repetition picks.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum KeyLaw {
-    /// 0, 1, 2, ... and round again.
-    Sequential,
-    /// Every key once, in random order, and round again.
-    Shuffled,
-    /// Any key, each equally likely.
-    Uniform,
-    /// Few keys often: the key of rank r with probability proportional to r^-theta; ranks are spread over the key space.
-    Zipf {
-        /// The skew, above 0; YCSB uses 0.99.
-        theta: f64,
-    },
-}
-
-/// The names of [`basic`], in the order in which they make sense.
-pub const BASIC: [&str; 9] = [
-    "fillseq",
-    "fillrandom",
-    "overwrite",
-    "readrandom",
-    "readmissing",
-    "readseq",
-    "seekrandom",
-    "readwhilewriting",
-    "deleterandom",
-];
-
-/// db_bench's basic workload `name` as a phase of `count` operations; `None` for an unknown name.
-pub fn basic(name: &str, count: u64) -> Option<Phase> {
-    let (operation, law) = match name {
-        "fillseq" => (Operation::Put, KeyLaw::Sequential),
-        "fillrandom" | "overwrite" => (Operation::Put, KeyLaw::Uniform),
-        "readrandom" | "readwhilewriting" => (Operation::Get, KeyLaw::Uniform),
-        "readmissing" => (Operation::GetMissing, KeyLaw::Uniform),
-        "readseq" => (Operation::Scan, KeyLaw::Sequential),
-        "seekrandom" => (Operation::Seek, KeyLaw::Uniform),
-        "deleterandom" => (Operation::Delete, KeyLaw::Uniform),
-        _ => return None,
-    };
-    Some(Phase {
-        name: name.to_owned(),
-        operation,
-        law,
-        count,
-        fresh: name.starts_with("fill"),
-        background_writer: name == "readwhilewriting",
-    })
-}
+pub const GENERATOR_VERSION: u32 = 2;

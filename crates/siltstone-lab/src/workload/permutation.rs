@@ -22,8 +22,7 @@ impl Permutation {
     /// If `n` is 0 or above 2^62.
     pub fn new(n: u64, rng: &mut Rng) -> Permutation {
         assert!((1..=1 << 62).contains(&n), "a permutation of {n} numbers");
-        let bits = u64::BITS - (n - 1).leading_zeros();
-        Permutation { n, half_bits: bits.div_ceil(2).max(1), round_keys: std::array::from_fn(|_| rng.next_u64()) }
+        Permutation { n, half_bits: half_bits(n), round_keys: std::array::from_fn(|_| rng.next_u64()) }
     }
 
     /// Where `i` goes.
@@ -43,6 +42,43 @@ impl Permutation {
         }
     }
 
+    /// What goes to `x`: the inverse of [`apply`](Self::apply).
+    ///
+    /// # Panics
+    /// If `x` is not below `n`.
+    pub fn invert(&self, x: u64) -> u64 {
+        assert!(x < self.n, "{x} is not below {}", self.n);
+        let mut i = x;
+        loop {
+            i = self.network_back(i);
+            if i < self.n {
+                return i;
+            }
+        }
+    }
+
+    /// The permutation of `0..n` with the same round keys. One more number leaves all images but one as they are, unless the network must grow:
+    /// at powers of four.
+    ///
+    /// # Panics
+    /// If `n` is 0 or above 2^62.
+    pub fn resize(&mut self, n: u64) {
+        if n != self.n {
+            assert!((1..=1 << 62).contains(&n), "a permutation of {n} numbers");
+            self.n = n;
+            self.half_bits = half_bits(n);
+        }
+    }
+
+    fn network_back(&self, x: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (x >> self.half_bits, x & mask);
+        for key in self.round_keys.iter().rev() {
+            (left, right) = (right ^ (mix(left ^ key) & mask), left);
+        }
+        left << self.half_bits | right
+    }
+
     fn network(&self, x: u64) -> u64 {
         let mask = (1u64 << self.half_bits) - 1;
         let (mut left, mut right) = (x >> self.half_bits, x & mask);
@@ -53,8 +89,12 @@ impl Permutation {
     }
 }
 
+fn half_bits(n: u64) -> u32 {
+    (u64::BITS - (n - 1).leading_zeros()).div_ceil(2).max(1)
+}
+
 /// The finalizer of splitmix64.
-fn mix(mut z: u64) -> u64 {
+pub(super) fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     z ^ (z >> 31)

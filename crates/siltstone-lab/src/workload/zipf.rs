@@ -39,6 +39,19 @@ impl Zipf {
         zipf
     }
 
+    /// The same skew over `n` items.
+    ///
+    /// # Panics
+    /// If `n` is 0.
+    #[inline]
+    pub fn resize(&mut self, n: u64) {
+        assert!(n > 0, "no rank among no items");
+        if n != self.n {
+            self.n = n;
+            self.area_last = self.integral(float(n) + 0.5);
+        }
+    }
+
     /// The next rank, below `n`.
     pub fn next(&self, rng: &mut Rng) -> u64 {
         loop {

@@ -1,0 +1,264 @@
+//! `run [SPEC]`
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Args, ValueEnum};
+use siltstone::Options;
+use siltstone_lab::compare::{Fixed, Scale};
+use siltstone_lab::report::run_page;
+use siltstone_lab::run::{
+    Place, Question, Results, RunProgress, SimDevice, load_bytes, read_question, run_all, trials,
+};
+use siltstone_lab::setting;
+use siltstone_lab::strategy::choose;
+use siltstone_lab::workload::Spec;
+
+use crate::interrupt::Interrupt;
+use crate::output::{print, print_json};
+use crate::progress::{RunMeter, line};
+use crate::store::OptionArgs;
+
+mod table;
+
+/// Run a workload under compaction strategies, and keep what came of it in a folder.
+#[derive(Args)]
+#[command(after_long_help = "Examples:
+  siltstone run ycsb-a
+  siltstone run ycsb-a --strategy leveling,tiering,./mine.toml --html report.html
+  siltstone run ./queue.toml --world sim --repeat 3 --out results
+  siltstone run ycsb-a --set workload.records=100000 --set keyspace.size_ratio=4 --json
+  siltstone run --resume --out results
+  siltstone run ycsb-a --strategy leveling,tiering --plan results
+
+SPEC is the name of a shipped workload or a file. Each strategy meets the same operations, each repetition with another seed. The results folder holds
+the question (run.json), a folder for each trial, and all figures in rows.jsonl and rows.csv. Ctrl-C keeps the trials that are finished; --resume
+goes on with the rest.
+
+--set names options of the store (keyspace.size_ratio=4), of the workload (workload.records=100000, workload.phase.run.clients=4) and of
+the simulated disk (device.bandwidth_bytes_per_s=100MiB, device.latency_ns, device.iops, device.sync_ns, device.operation_ns). Memtable, file and cache
+sizes that are not set are scaled to the records that the workload inserts, to about 160 flushes, so that strategies differ on
+small workloads too; the table says which were used.
+
+With --world sim the real engine runs on a simulated disk in virtual time: one trial a core, and the same figures on every machine. With
+--world disk trials run one at a time, their stores in a folder beside the results, which is removed.
+
+--plan writes the trials to FOLDER/tasks and runs none. Any launcher may then run each, on any machine with the same siltstone:
+`siltstone trial FOLDER/tasks/NAME.json FOLDER/trials/NAME`; when all are there, `siltstone run --resume --out FOLDER` gathers the rows.")]
+pub(crate) struct Run {
+    /// A shipped workload or a file (./mine.toml); may be left out with --resume
+    spec: Option<String>,
+    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
+    #[arg(long, visible_alias = "strategies", value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
+    strategy: Vec<String>,
+    /// Real files and real time, or a simulated disk in virtual time
+    #[arg(long, value_enum, default_value = "disk")]
+    world: Where,
+    /// Repetitions of each strategy, each with a seed of its own
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: u32,
+    /// Folder of the results [default: a new one, siltstone-SPEC]
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Go on with the results in --out, which must answer the same question
+    #[arg(long)]
+    resume: bool,
+    /// Write the trials to FOLDER/tasks, for another launcher, and run none
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["out", "resume", "html", "json"])]
+    plan: Option<PathBuf>,
+    /// Trials at a time, with --world sim [default: one a core]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+    /// Folder for the stores, with --world disk [default: beside the results]
+    #[arg(long, value_name = "FOLDER")]
+    dir: Option<PathBuf>,
+    /// Where to write the report
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    options: OptionArgs,
+    /// No progress
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print a list of objects, one a trial, instead of the table
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Where {
+    /// Real files, real time
+    Disk,
+    /// A simulated disk, virtual time
+    Sim,
+}
+
+impl Run {
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        if let Some(dir) = &self.dir {
+            ensure!(self.world == Where::Disk, "--dir is for --world disk: the simulated world has no folder");
+            ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
+        }
+        if let Some(folder) = &self.plan {
+            return self.write_plan(folder);
+        }
+        let results = self.results()?;
+        let question = results.question();
+        if !self.quiet {
+            let names: Vec<&str> = question.strategies.iter().map(|strategy| &strategy.name[..]).collect();
+            line(&format!(
+                "run: {} under {}, {} trials, results in {}",
+                question.name,
+                names.join(", "),
+                trials(question),
+                results.folder().display()
+            ));
+        }
+        let jobs = self.jobs.map_or_else(cores, usize::from);
+        let meter = Mutex::new(RunMeter::new("run", self.quiet));
+        let rows = run_all(&results, jobs, self.dir.as_deref(), &|progress: &RunProgress| {
+            meter.lock().unwrap_or_else(PoisonError::into_inner).update(progress);
+            !interrupt.is_set()
+        });
+        meter.into_inner().unwrap_or_else(PoisonError::into_inner).clear();
+        let rows = rows.map_err(|error| self.how_to_go_on(error, results.folder()))?;
+        if self.json {
+            print_json(&rows)?;
+        } else {
+            print(&table::text(question, &rows)?)?;
+        }
+        if let Some(path) = &self.html {
+            let page = run_page(results.folder())?;
+            std::fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
+            line(&format!("run: report in {}", path.display()));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    /// Says what an interruption leaves.
+    fn how_to_go_on(&self, error: anyhow::Error, folder: &Path) -> anyhow::Error {
+        let kind = error.chain().find_map(|cause| cause.downcast_ref()).map(siltstone::Error::kind);
+        if kind != Some(siltstone::ErrorKind::Cancelled) {
+            return error;
+        }
+        let what = format!(
+            "interrupted: the trials that are finished stay; go on with `siltstone run --resume --out {}`",
+            folder.display()
+        );
+        crate::failure::Interrupted(what).into()
+    }
+
+    fn results(&self) -> anyhow::Result<Results> {
+        let question = match &self.spec {
+            Some(spec) => Some(self.question(spec)?),
+            None => None,
+        };
+        match (question, &self.out, self.resume) {
+            (question, Some(out), true) => Results::resume(out, question.as_ref()),
+            (Some(question), None, true) => {
+                let out = last(&question.name).with_context(|| {
+                    format!("there is no folder siltstone-{} to go on with: name it with --out", question.name)
+                })?;
+                Results::resume(&out, Some(&question))
+            }
+            (Some(question), out, false) => {
+                let out = out.clone().unwrap_or_else(|| fresh(&question.name));
+                Results::create(&out, question)
+            }
+            (None, None, true) => bail!("--resume needs the folder: name it with --out"),
+            (None, _, false) => {
+                let names: Vec<&str> = Spec::shipped().iter().map(|(name, _)| *name).collect();
+                bail!("which workload? give the path of a file (./mine.toml) or choose one of {}", names.join(", "))
+            }
+        }
+    }
+
+    fn question(&self, spec: &str) -> anyhow::Result<Question> {
+        let (of_workload, rest) = self.options.split("workload.")?;
+        let (of_device, rest) = rest.split("device.")?;
+        let spec = Spec::choose(spec, &of_workload)?;
+        let strategies = self.strategy.iter().map(|name| choose(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let (options, given) = rest.read()?;
+        let options = scaled(&spec, options, &given)?;
+        for chosen in &strategies {
+            let mut options = options.clone();
+            options.keyspace.strategy.clone_from(&chosen.option);
+            options.validate().with_context(|| format!("strategy {}", chosen.name))?;
+            ensure!(
+                !chosen.loses_oldest() || options.keyspace.may_lose_oldest,
+                "strategy {} drops the oldest data: allow it with --set keyspace.may_lose_oldest=true",
+                chosen.name
+            );
+        }
+        let world = match self.world {
+            Where::Disk => Place::Disk,
+            Where::Sim => Place::Sim,
+        };
+        ensure!(
+            of_device.is_empty() || world == Place::Sim,
+            "--set device.{} is for --world sim: a real disk is what it is",
+            of_device[0].0
+        );
+        let commit = env!("SILTSTONE_COMMIT");
+        Question::new(&spec, &strategies, world, self.repeat, &options, device(&of_device)?, commit)
+    }
+
+    fn write_plan(&self, folder: &Path) -> anyhow::Result<ExitCode> {
+        let spec = self.spec.as_deref().context("--plan needs a workload")?;
+        let results = Results::create(folder, self.question(spec)?)?;
+        let tasks = results.write_tasks()?;
+        let mut text = String::new();
+        for (path, place) in tasks {
+            text += &format!("siltstone trial {} {}\n", path.display(), place.display());
+        }
+        print(&text)?;
+        line(&format!("run: when all of these are done, `siltstone run --resume --out {}`", folder.display()));
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// The simulated disk with what is set.
+fn device(set: &[(String, toml::Value)]) -> anyhow::Result<SimDevice> {
+    let mut table = toml::Table::new();
+    for (name, value) in set {
+        setting::set(&mut table, name, value.clone()).map_err(|what| anyhow!("--set device.{name}: {what}"))?;
+    }
+    toml::from_str(&table.to_string()).context("--set device")
+}
+
+/// The sizes that were not given, scaled to the records that the workload inserts.
+fn scaled(spec: &Spec, options: Options, given: &toml::Table) -> anyhow::Result<Options> {
+    let keyspace = given.get("keyspace").and_then(toml::Value::as_table);
+    let in_keyspace = |name| keyspace.is_some_and(|table| table.contains_key(name));
+    ensure!(!in_keyspace("strategy"), "keyspace.strategy is what is compared: use --strategy");
+    let fixed = Fixed {
+        memtable: in_keyspace("memtable_bytes"),
+        file: in_keyspace("file_bytes"),
+        cache: given.contains_key("cache_bytes"),
+        write_memory: given.contains_key("write_memory_bytes"),
+    };
+    let strategy = options.keyspace.strategy.clone();
+    Ok(Scale::new(&options, fixed, load_bytes(spec)?).apply(&options, &strategy))
+}
+
+/// `siltstone-NAME`, or with the first number that is free.
+fn fresh(name: &str) -> PathBuf {
+    numbered(name).find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from("siltstone-results"))
+}
+
+/// The last one of these that is there.
+fn last(name: &str) -> Option<PathBuf> {
+    numbered(name).take_while(|path| path.exists()).last().filter(|path| read_question(path).is_ok())
+}
+
+fn numbered(name: &str) -> impl Iterator<Item = PathBuf> {
+    let first = std::iter::once(PathBuf::from(format!("siltstone-{name}")));
+    let name = name.to_owned();
+    first.chain((2..).map(move |n: u64| PathBuf::from(format!("siltstone-{name}-{n}"))))
+}

@@ -1,0 +1,229 @@
+//! A results folder as a page (docs/design/0008-workloads-and-runs.md). Only the raw rows are read: any machine, any time.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader, ErrorKind};
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::decisions::Compaction;
+use super::pack::{Change, PackedTree, candidates_kept};
+use super::page::{Page, Subject};
+use super::windows::{PackedWindows, Window};
+use crate::num::count;
+use crate::recorder::{AddedFile, COMPACTIONS_FILE, TREE_FILE};
+
+/// The format of results folders that is read.
+const FORMAT: u64 = 1;
+
+/// `run.json`.
+#[derive(Deserialize)]
+struct Question {
+    #[serde(default)]
+    name: String,
+    strategies: Vec<StrategyText>,
+    #[serde(default)]
+    world: String,
+    #[serde(default)]
+    repeat: u64,
+    #[serde(default)]
+    generator_version: Value,
+    #[serde(default)]
+    siltstone_version: Value,
+    #[serde(default)]
+    commit: Value,
+}
+
+#[derive(Deserialize)]
+struct StrategyText {
+    name: String,
+    #[serde(default)]
+    text: String,
+}
+
+/// A line of `tree.jsonl`.
+#[derive(Deserialize)]
+struct TreeLine {
+    at_s: f64,
+    keyspace: String,
+    removed: Vec<u64>,
+    added: Vec<AddedFile>,
+    cause: Option<u64>,
+}
+
+/// What a trial recorded of its trees, by keyspace.
+#[derive(Default)]
+struct Record {
+    changes: BTreeMap<String, Vec<Change>>,
+    compactions: BTreeMap<String, Vec<Compaction>>,
+}
+
+impl Record {
+    fn compactions(&self) -> usize {
+        self.compactions.values().map(Vec::len).sum()
+    }
+}
+
+/// The page of a results folder, as HTML.
+///
+/// Of a run that was stopped, the page shows the trials that are there, and says so.
+///
+/// # Errors
+/// If the folder holds no results, those of another format, or a line that is not what it should be: told with file and line.
+pub fn run_page(folder: &Path) -> anyhow::Result<String> {
+    ensure!(folder.is_dir(), "there is no folder {}", folder.display());
+    let question = question(folder)?;
+    let rows = rows(folder, &question)?;
+    ensure!(!rows.is_empty(), "{} holds no finished trial yet", folder.display());
+    let mut notes = Vec::new();
+    let asked = count(question.strategies.len()) * question.repeat.max(1);
+    if count(rows.len()) < asked {
+        notes.push(format!("The run is not finished: {} of {asked} trials are there.", rows.len()));
+    }
+    let mut records = Vec::new();
+    let mut subjects = Vec::new();
+    for strategy in &question.strategies {
+        let own: Vec<Value> = rows.iter().filter(|row| row["strategy"] == strategy.name[..]).cloned().collect();
+        let Some(first) = own.first() else { continue };
+        let trial = folder.join("trials").join(format!("{}-{}", strategy.name, first["repetition"]));
+        let windows: Vec<Window> = lines(&trial.join("windows.jsonl"))?;
+        records.push(record(&trial)?);
+        subjects.push(Subject {
+            name: strategy.name.clone(),
+            text: (!strategy.text.is_empty()).then(|| strategy.text.clone()),
+            rows: own,
+            windows: (!windows.is_empty()).then(|| PackedWindows::new(&windows)),
+            trees: Vec::new(),
+        });
+    }
+    if question.repeat > 1 {
+        notes.push(
+            "Time series and trees are those of the first repetition; figures are medians, with their spread."
+                .to_owned(),
+        );
+    }
+    let candidates = candidates_kept(records.iter().map(Record::compactions).sum());
+    for (subject, record) in subjects.iter_mut().zip(&records) {
+        for (keyspace, changes) in &record.changes {
+            let compactions = record.compactions.get(keyspace).map_or(&[][..], Vec::as_slice);
+            let packed = PackedTree::new(keyspace, changes, compactions, candidates);
+            subject
+                .trees
+                .push(packed.with_context(|| format!("{TREE_FILE} of {}, keyspace {keyspace}", subject.name))?);
+        }
+    }
+    let title = if question.name.is_empty() {
+        "Siltstone: results".to_owned()
+    } else {
+        format!("Siltstone: {}", question.name)
+    };
+    Ok(Page { kind: "run", title, facts: facts(&question, &rows), subjects, notes }.render())
+}
+
+fn question(folder: &Path) -> anyhow::Result<Question> {
+    let path = folder.join("run.json");
+    let text = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} holds no results: cannot read {}", folder.display(), path.display()))?;
+    let value: Value = serde_json::from_str(&text).with_context(|| path.display().to_string())?;
+    check_format(&value).with_context(|| path.display().to_string())?;
+    serde_json::from_value(value).with_context(|| path.display().to_string())
+}
+
+fn check_format(value: &Value) -> anyhow::Result<()> {
+    match value["format"].as_u64() {
+        Some(FORMAT) => Ok(()),
+        Some(other) => anyhow::bail!("results of format {other}; this siltstone reads format {FORMAT}"),
+        None => anyhow::bail!("no format is named; this siltstone reads format {FORMAT}"),
+    }
+}
+
+/// The rows, ordered by strategy, then repetition.
+fn rows(folder: &Path, question: &Question) -> anyhow::Result<Vec<Value>> {
+    let path = folder.join("rows.jsonl");
+    let rows = if path.exists() { lines(&path)? } else { trial_rows(folder, question)? };
+    rows.iter().try_for_each(check_format).with_context(|| path.display().to_string())?;
+    Ok(rows)
+}
+
+/// The rows of the trials that are there.
+fn trial_rows(folder: &Path, question: &Question) -> anyhow::Result<Vec<Value>> {
+    let mut rows = Vec::new();
+    for strategy in &question.strategies {
+        for repetition in 1..=question.repeat.max(1) {
+            let path = folder.join("trials").join(format!("{}-{repetition}", strategy.name)).join("row.json");
+            match std::fs::read_to_string(&path) {
+                Ok(text) => rows.push(serde_json::from_str(&text).with_context(|| path.display().to_string())?),
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| path.display().to_string()),
+            }
+        }
+    }
+    Ok(rows)
+}
+
+fn record(trial: &Path) -> anyhow::Result<Record> {
+    let mut record = Record::default();
+    for line in lines::<TreeLine>(&trial.join(TREE_FILE))? {
+        let TreeLine { at_s, keyspace, removed, added, cause } = line;
+        record.changes.entry(keyspace).or_default().push(Change { at_s, removed, added, cause });
+    }
+    for line in lines::<Compaction>(&trial.join(COMPACTIONS_FILE))? {
+        record.compactions.entry(line.keyspace.clone()).or_default().push(line);
+    }
+    Ok(record)
+}
+
+/// The lines of a file, none if it is not there.
+fn lines<T: DeserializeOwned>(path: &Path) -> anyhow::Result<Vec<T>> {
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).with_context(|| path.display().to_string()),
+    };
+    let mut parsed = Vec::new();
+    let mut text = String::new();
+    let mut reader = BufReader::with_capacity(256 << 10, file);
+    for n in 1.. {
+        text.clear();
+        let read = reader.read_line(&mut text).with_context(|| format!("{}:{n}", path.display()))?;
+        if read == 0 {
+            break;
+        }
+        if !text.trim().is_empty() {
+            parsed.push(serde_json::from_str(&text).with_context(|| format!("{}:{n}", path.display()))?);
+        }
+    }
+    Ok(parsed)
+}
+
+fn facts(question: &Question, rows: &[Value]) -> Vec<(String, String)> {
+    let seed = rows.first().map_or(Value::Null, |row| row["seed"].clone());
+    let world = match &question.world[..] {
+        "sim" => "simulated: virtual time, the same on every run".to_owned(),
+        "disk" => "disk: real time on one machine".to_owned(),
+        other => other.to_owned(),
+    };
+    let facts = [
+        ("Workload", Value::from(question.name.clone())),
+        ("World", Value::from(world)),
+        ("Repetitions", Value::from(question.repeat.max(1))),
+        ("Seed", seed),
+        ("Generator", question.generator_version.clone()),
+        ("Siltstone", question.siltstone_version.clone()),
+        (
+            "Commit",
+            question.commit.as_str().map_or(Value::Null, |commit| commit.chars().take(12).collect::<String>().into()),
+        ),
+    ];
+    let shown = |value: Value| match value {
+        Value::String(text) => text,
+        Value::Null => String::new(),
+        other => other.to_string(),
+    };
+    let facts = facts.map(|(name, value)| (name.to_owned(), shown(value)));
+    facts.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+}

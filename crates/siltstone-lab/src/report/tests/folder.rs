@@ -1,0 +1,124 @@
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::super::run_page;
+use super::data_of;
+
+#[expect(dead_code, clippy::cast_precision_loss, reason = "an example, of which only the writer is used")]
+#[path = "../../../examples/synthetic_results.rs"]
+mod synthetic;
+
+/// The files of a packed tree after its last change, as `tree.jsonl` has them, without keys.
+fn unpacked(tree: &Value) -> BTreeMap<u64, Value> {
+    let column = |name: &str| tree["files"][name].as_array().unwrap().iter().map(|n| n.as_i64().unwrap());
+    let running = |name: &str| {
+        column(name)
+            .scan(0, |at, difference| {
+                *at += difference;
+                Some(*at)
+            })
+            .collect::<Vec<i64>>()
+    };
+    let (id, run) = (running("id"), running("run"));
+    let [level, bytes, entries, tombstones, lived] =
+        ["level", "bytes", "entries", "tombstones", "lived"].map(|name| column(name).collect::<Vec<_>>());
+    (0..id.len())
+        .filter(|&i| lived[i] == 0)
+        .map(|i| {
+            let file = json!({ "id": id[i], "level": level[i], "run": run[i], "bytes": bytes[i], "entries": entries[i], "tombstones": tombstones[i] });
+            (id[i].unsigned_abs(), file)
+        })
+        .collect()
+}
+
+/// The same from the lines.
+fn replayed(lines: &str) -> BTreeMap<u64, Value> {
+    let mut files = BTreeMap::new();
+    for line in lines.lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        line["removed"].as_array().unwrap().iter().for_each(|id| {
+            files.remove(&id.as_u64().unwrap());
+        });
+        for file in line["added"].as_array().unwrap() {
+            let mut file = file.clone();
+            file.as_object_mut().unwrap().retain(|name, _| name != "smallest" && name != "largest");
+            files.insert(file["id"].as_u64().unwrap(), file);
+        }
+    }
+    files
+}
+
+#[test]
+fn ten_thousand_compactions_fit_in_five_million_bytes_and_no_file_is_lost() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 10_000).unwrap();
+    let page = run_page(folder.path()).unwrap();
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    let data = data_of(&page);
+    for subject in data["subjects"].as_array().unwrap() {
+        let lines = fs::read_to_string(
+            folder.path().join(format!("trials/{}-1/tree.jsonl", subject["name"].as_str().unwrap())),
+        )
+        .unwrap();
+        let tree = &subject["trees"][0];
+        assert_eq!(unpacked(tree), replayed(&lines));
+        assert_eq!(
+            tree["by"].as_array().unwrap().iter().filter(|by| **by == 0).count(),
+            0,
+            "each change has its compaction or flush"
+        );
+        let totals = tree["compactions"]["total"].as_array().unwrap();
+        assert!(totals.iter().any(|total| *total == 40), "candidates that are left out are counted");
+        // Files of a run do not overlap on the page.
+        let [low, width, level, lived] = ["low", "high", "level", "lived"].map(|name| {
+            tree["files"][name].as_array().unwrap().iter().map(|n| n.as_i64().unwrap()).collect::<Vec<_>>()
+        });
+        let low: Vec<i64> = low
+            .iter()
+            .scan(0, |at, difference| {
+                *at += difference;
+                Some(*at)
+            })
+            .collect();
+        let mut last: Vec<(i64, i64)> =
+            (0..low.len()).filter(|&i| level[i] == 3 && lived[i] == 0).map(|i| (low[i], low[i] + width[i])).collect();
+        last.sort_unstable();
+        assert!(last.len() > 100 && last.windows(2).all(|pair| pair[0].1 <= pair[1].0));
+    }
+}
+
+#[test]
+fn what_is_wrong_is_told_with_file_and_line() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 20).unwrap();
+    let error = |folder: &Path| format!("{:#}", run_page(folder).unwrap_err());
+    let tree = folder.path().join("trials/toy-lazy-1/tree.jsonl");
+    let good = fs::read_to_string(&tree).unwrap();
+    fs::write(&tree, good.replacen("\"removed\":[]", "\"removed\":[99]", 1)).unwrap();
+    assert!(
+        error(folder.path()).contains("change 1 takes out file 99, which is not there"),
+        "{}",
+        error(folder.path())
+    );
+    fs::write(&tree, format!("{good}{{\"at_s\":")).unwrap();
+    let line = good.lines().count() + 1;
+    assert!(error(folder.path()).contains(&format!("tree.jsonl:{line}")), "{}", error(folder.path()));
+    fs::write(folder.path().join("run.json"), r#"{"format": 7, "strategies": []}"#).unwrap();
+    assert!(error(folder.path()).contains("format 7; this siltstone reads format 1"));
+    assert!(error(&folder.path().join("nowhere")).contains("there is no folder"));
+    assert!(error(folder.path().parent().unwrap()).contains("holds no results"));
+}
+
+#[test]
+fn a_run_that_was_stopped_shows_what_is_there_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 20).unwrap();
+    fs::remove_file(folder.path().join("rows.jsonl")).unwrap();
+    fs::remove_dir_all(folder.path().join("trials/toy-lazy-1")).unwrap();
+    let data = data_of(&run_page(folder.path()).unwrap());
+    assert_eq!(data["subjects"].as_array().unwrap().len(), 1);
+    assert_eq!(data["notes"][0], "The run is not finished: 1 of 2 trials are there.");
+}

@@ -1,0 +1,238 @@
+//! Keys, and values, from a file of the user's: only the places of its lines are held in memory, 8 bytes each.
+//!
+//! The places are shared by all clients of a run, and lines are read when they are needed: the operating system keeps what is hot.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use anyhow::{Context, bail, ensure};
+use siltstone::key::{MAX_KEY_BYTES, hash};
+
+use super::keyset::{Duplicates, FileFormat};
+use crate::num::{count, index};
+
+/// Hashes that are held at a time to find keys that occur twice: 32 MiB.
+const HASHES: u64 = 4 << 20;
+/// A line is read in pieces of this size.
+const PIECE: usize = 512;
+
+/// The lines of a file.
+#[derive(Clone, Debug)]
+pub(super) struct KeyFile {
+    lines: Arc<Lines>,
+    line: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
+    file: File,
+    bytes: u64,
+    is_tsv: bool,
+    offsets: Vec<u64>,
+}
+
+/// What was opened and is still in use.
+static OPEN: Mutex<BTreeMap<(PathBuf, bool, bool), Weak<Lines>>> = Mutex::new(BTreeMap::new());
+
+impl KeyFile {
+    /// Reads the file once, or takes what is open already.
+    pub(super) fn open(path: &Path, format: FileFormat, duplicates: Duplicates) -> anyhow::Result<KeyFile> {
+        let by_name = path.extension().is_some_and(|ending| ending == "tsv");
+        let is_tsv = format == FileFormat::Tsv || (format == FileFormat::ByName && by_name);
+        let at = (path.to_owned(), is_tsv, duplicates == Duplicates::Skip);
+        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lines) = open.get(&at).and_then(Weak::upgrade) {
+            return Ok(KeyFile { lines, line: Vec::new() });
+        }
+        let lines = Arc::new(Lines::read(path, is_tsv, duplicates)?);
+        open.insert(at, Arc::downgrade(&lines));
+        Ok(KeyFile { lines, line: Vec::new() })
+    }
+
+    /// How many keys there are.
+    pub(super) fn len(&self) -> u64 {
+        count(self.lines.offsets.len())
+    }
+
+    /// Whether each key has a value.
+    pub(super) fn has_values(&self) -> bool {
+        self.lines.is_tsv
+    }
+
+    /// Appends the key of a line.
+    pub(super) fn key(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        let end = self.lines.offsets[index(at)];
+        let stop: &[u8] = if self.lines.is_tsv { b"\t" } else { b"\n" };
+        self.read(end, stop)?;
+        out.extend_from_slice(&self.line);
+        Ok(())
+    }
+
+    /// Appends the value of a line.
+    pub(super) fn value(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
+        self.read(self.lines.offsets[index(at)], b"\n")?;
+        let tab = self.line.iter().position(|byte| *byte == b'\t').unwrap_or(self.line.len() - 1);
+        out.extend_from_slice(&self.line[tab + 1..]);
+        Ok(())
+    }
+
+    /// Reads from an offset up to a byte.
+    fn read(&mut self, offset: u64, stop: &[u8]) -> anyhow::Result<()> {
+        self.line.clear();
+        let mut piece = [0; PIECE];
+        let mut at = offset;
+        loop {
+            let read = self.lines.file.read_at(&mut piece, at);
+            let read = read.with_context(|| format!("cannot read {}", self.lines.path.display()))?;
+            if let Some(end) = piece[..read].iter().position(|byte| stop.contains(byte)) {
+                self.line.extend_from_slice(&piece[..end]);
+                return Ok(());
+            }
+            self.line.extend_from_slice(&piece[..read]);
+            at += count(read);
+            if read == 0 {
+                ensure!(at == self.lines.bytes, "{} has changed while it was read", self.lines.path.display());
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Lines {
+    fn read(path: &Path, is_tsv: bool, duplicates: Duplicates) -> anyhow::Result<Lines> {
+        let name = path.display();
+        let open = || File::open(path).with_context(|| format!("cannot open the keys {name}"));
+        let mut offsets = Vec::new();
+        let bytes = each_line(open()?, path, |line, offset, key| {
+            let key = key_of(key, is_tsv)
+                .with_context(|| format!("{name}:{line}: a line without a tab; TSV is key, tab, value"))?;
+            ensure!(!key.is_empty(), "{name}:{line}: an empty key");
+            ensure!(
+                key.len() < MAX_KEY_BYTES,
+                "{name}:{line}: a key of {} bytes; at most {}",
+                key.len(),
+                MAX_KEY_BYTES - 1
+            );
+            ensure!(
+                key.last() != Some(&0),
+                "{name}:{line}: the key ends with a byte 0, which is kept for keys that are never stored"
+            );
+            offsets.push(offset);
+            Ok(())
+        })?;
+        ensure!(!offsets.is_empty(), "{name} holds no keys");
+        let twice = find_twice(&open, path, is_tsv, count(offsets.len()))?;
+        if let Some((line, first)) = twice.first().filter(|_| duplicates == Duplicates::Refuse) {
+            bail!(
+                "{name}:{line}: the key stands in line {first} already; `duplicates = \"skip\"` leaves such lines out"
+            );
+        }
+        let mut left_out = twice.iter().map(|(line, _)| line - 1).peekable();
+        let mut at = 0;
+        offsets.retain(|_| {
+            at += 1;
+            left_out.next_if_eq(&(at - 1)).is_none()
+        });
+        Ok(Lines { path: path.to_owned(), file: open()?, bytes, is_tsv, offsets })
+    }
+}
+
+fn key_of(line: &[u8], is_tsv: bool) -> Option<&[u8]> {
+    if is_tsv { line.iter().position(|byte| *byte == b'\t').map(|tab| &line[..tab]) } else { Some(line) }
+}
+
+/// Calls `then` with each line's number, offset and bytes; the length of all.
+fn each_line(
+    file: File,
+    path: &Path,
+    mut then: impl FnMut(u64, u64, &[u8]) -> anyhow::Result<()>,
+) -> anyhow::Result<u64> {
+    let mut input = BufReader::with_capacity(1 << 20, file);
+    let (mut offset, mut number, mut line) = (0, 0, Vec::new());
+    loop {
+        line.clear();
+        let read = input.read_until(b'\n', &mut line).with_context(|| format!("cannot read {}", path.display()))?;
+        if read == 0 {
+            return Ok(offset);
+        }
+        number += 1;
+        then(number, offset, line.strip_suffix(b"\n").unwrap_or(&line))?;
+        offset += count(read);
+    }
+}
+
+/// The lines whose key stands in an earlier line, with that line; ascending. Hashes of 64 bits decide: among a hundred million keys two different
+/// ones have the same hash once in four thousand files.
+fn find_twice(
+    open: &dyn Fn() -> anyhow::Result<File>,
+    path: &Path,
+    is_tsv: bool,
+    keys: u64,
+) -> anyhow::Result<Vec<(u64, u64)>> {
+    let rounds = keys.div_ceil(HASHES).max(1);
+    let mut twice = Vec::new();
+    for round in 0..rounds {
+        let mut hashes = Vec::new();
+        each_line(open()?, path, |number, _, line| {
+            let hash = hash(key_of(line, is_tsv).unwrap_or(line));
+            if hash % rounds == round {
+                hashes.push((hash, number));
+            }
+            Ok(())
+        })?;
+        hashes.sort_unstable();
+        let mut first = (0, 0);
+        for (hash, number) in hashes {
+            if first.1 > 0 && hash == first.0 {
+                twice.push((number, first.1));
+            } else {
+                first = (hash, number);
+            }
+        }
+    }
+    twice.sort_unstable();
+    Ok(twice)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_and_values_are_found_and_bad_ones_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("k.tsv");
+        let long = "v".repeat(2000);
+        std::fs::write(&path, format!("b\t1\na\t{long}\nc\t")).unwrap();
+        let mut file = KeyFile::open(&path, FileFormat::ByName, Duplicates::Refuse).unwrap();
+        let mut text = |at| {
+            let (mut key, mut value) = (Vec::new(), Vec::new());
+            file.key(at, &mut key).unwrap();
+            file.value(at, &mut value).unwrap();
+            (String::from_utf8(key).unwrap(), String::from_utf8(value).unwrap())
+        };
+        assert_eq!(text(0), ("b".into(), "1".into()));
+        assert_eq!(text(1), ("a".into(), long));
+        assert_eq!(text(2), ("c".into(), String::new()));
+        drop(file);
+        let open = |text: &str, duplicates| {
+            std::fs::write(&path, text).unwrap();
+            KeyFile::open(&path, FileFormat::Tsv, duplicates)
+        };
+        let refused = |text: &str| format!("{:#}", open(text, Duplicates::Refuse).unwrap_err());
+        assert!(refused("a\t1\nb\t2\na\t3\n").contains("k.tsv:3: the key stands in line 1 already"));
+        assert!(refused("a\t1\nb\n").contains("k.tsv:2: a line without a tab"));
+        assert!(refused("a\t1\n\t2\n").contains("k.tsv:2: an empty key"));
+        assert!(refused("").contains("no keys"));
+        let mut file = open("a\t1\nb\t2\na\t3\nc\t4\n", Duplicates::Skip).unwrap();
+        assert_eq!(file.len(), 3);
+        let mut value = Vec::new();
+        file.value(2, &mut value).unwrap();
+        assert_eq!(value, b"4");
+    }
+}
