@@ -25,7 +25,10 @@ const PIECE: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct KeyFile {
     lines: Arc<Lines>,
-    line: Vec<u8>,
+    /// What was read last, from `from` on: an insert asks for a line's key and then for its value, and a call into the system costs
+    /// more than most operations.
+    read: Vec<u8>,
+    from: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -67,12 +70,16 @@ impl KeyFile {
         };
         let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(lines) = read.get(&identity) {
-            return Ok(KeyFile { lines: Arc::clone(lines), line: Vec::new() });
+            return Ok(KeyFile::of(Arc::clone(lines)));
         }
         let lines = Arc::new(Lines::read(path, is_tsv, duplicates)?);
         read.retain(|_, lines| Arc::strong_count(lines) > 1);
         read.insert(identity, Arc::clone(&lines));
-        Ok(KeyFile { lines, line: Vec::new() })
+        Ok(KeyFile::of(lines))
+    }
+
+    fn of(lines: Arc<Lines>) -> KeyFile {
+        KeyFile { lines, read: Vec::new(), from: None }
     }
 
     /// How many keys there are.
@@ -87,38 +94,40 @@ impl KeyFile {
 
     /// Appends the key of a line.
     pub(super) fn key(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let end = self.lines.offsets[index(at)];
-        let stop: &[u8] = if self.lines.is_tsv { b"\t" } else { b"\n" };
-        self.read(end, stop)?;
-        out.extend_from_slice(&self.line);
+        let stop = if self.lines.is_tsv { b'\t' } else { b'\n' };
+        let end = self.read_until(self.lines.offsets[index(at)], stop)?;
+        out.extend_from_slice(&self.read[..end]);
         Ok(())
     }
 
     /// Appends the value of a line.
     pub(super) fn value(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        self.read(self.lines.offsets[index(at)], b"\n")?;
-        let tab = self.line.iter().position(|byte| *byte == b'\t').unwrap_or(self.line.len() - 1);
-        out.extend_from_slice(&self.line[tab + 1..]);
+        let end = self.read_until(self.lines.offsets[index(at)], b'\n')?;
+        let line = &self.read[..end];
+        let tab = line.iter().position(|byte| *byte == b'\t').map_or(end, |tab| tab + 1);
+        out.extend_from_slice(&line[tab..]);
         Ok(())
     }
 
-    /// Reads from an offset up to a byte.
-    fn read(&mut self, offset: u64, stop: &[u8]) -> anyhow::Result<()> {
-        self.line.clear();
-        let mut piece = [0; PIECE];
-        let mut at = offset;
+    /// Reads from an offset up to a byte; how far it is.
+    fn read_until(&mut self, offset: u64, stop: u8) -> anyhow::Result<usize> {
+        if self.from != Some(offset) {
+            self.read.clear();
+            self.from = Some(offset);
+        }
+        let mut looked_at = 0;
         loop {
+            if let Some(end) = self.read[looked_at..].iter().position(|byte| *byte == stop) {
+                return Ok(looked_at + end);
+            }
+            looked_at = self.read.len();
+            let (mut piece, at) = ([0; PIECE], offset + count(looked_at));
             let read = self.lines.file.read_at(&mut piece, at);
             let read = read.with_context(|| format!("cannot read {}", self.lines.path.display()))?;
-            if let Some(end) = piece[..read].iter().position(|byte| stop.contains(byte)) {
-                self.line.extend_from_slice(&piece[..end]);
-                return Ok(());
-            }
-            self.line.extend_from_slice(&piece[..read]);
-            at += count(read);
+            self.read.extend_from_slice(&piece[..read]);
             if read == 0 {
                 ensure!(at == self.lines.bytes, "{} has changed while it was read", self.lines.path.display());
-                return Ok(());
+                return Ok(looked_at);
             }
         }
     }
