@@ -1,6 +1,6 @@
 // The report page in a real browser. The stage `browser` of .ci/run makes the pages and says where they are:
 //
-//   SYNTHETIC  the page of 10,000 compactions    RUN  of a small real run    COMPARE  of `compare`    INSPECT  of `inspect --html`
+//   SYNTHETIC  the page of 10,000 compactions    LONG  of 40,000, thinned out    RUN  of a small real run    COMPARE  of `compare`    INSPECT  of `inspect --html`
 //   SHOTS      a folder for screenshots, if wanted
 
 import assert from 'node:assert/strict';
@@ -194,6 +194,7 @@ test('LONG: what is left out of a long history is told, and the tree still moves
     await page.focus('.tree input[type=range]');
     await page.keyboard.press('Home');
     assert.notEqual(await page.$eval('.tree .picture', node => node.innerHTML), before);
+    await scrollThrough(page);
     assert.deepEqual(await blankCharts(page), []);
   });
 });
