@@ -1,6 +1,6 @@
 // The report page in a real browser. The stage `browser` of .ci/run makes the pages and says where they are:
 //
-//   SYNTHETIC  the page of 10,000 compactions    RUN  of a small real run    COMPARE  of `compare`    INSPECT  of `inspect --html`
+//   SYNTHETIC  the page of 10,000 compactions    LONG  of 40,000, thinned out    RUN  of a small real run    COMPARE  of `compare`    INSPECT  of `inspect --html`
 //   SHOTS      a folder for screenshots, if wanted
 
 import assert from 'node:assert/strict';
@@ -173,6 +173,31 @@ for (const name of PAGES.filter(name => ['RUN', 'SYNTHETIC'].includes(name))) {
     });
   });
 }
+
+for (const name of PAGES.filter(name => ['RUN', 'SYNTHETIC'].includes(name))) {
+  test(`${name}: the machine is told, and a noisy one is marked`, async () => {
+    await open(name, {}, async page => {
+      const rows = await page.$$eval('.machine tbody tr', rows => rows.map(row => row.textContent));
+      assert.ok(rows.length >= 2, 'a row a trial');
+      assert.equal(rows.filter(text => text.includes('⚠')).length, name === 'SYNTHETIC' ? 1 : 0, rows.join('\n'));
+      assert.match(await page.textContent('#view'), /Processor/);
+    });
+  });
+}
+
+test('LONG: what is left out of a long history is told, and the tree still moves', { skip: !process.env.LONG }, async () => {
+  await open('LONG', {}, async page => {
+    assert.match(await page.textContent('.notice'), /up to \d+ successive changes of a tree are shown as one/);
+    await visit(page, '#of/toy-leveling');
+    assert.match(await page.textContent('.tree .list'), /smaller ones are left out of the page/);
+    const before = await page.$eval('.tree .picture', node => node.innerHTML);
+    await page.focus('.tree input[type=range]');
+    await page.keyboard.press('Home');
+    assert.notEqual(await page.$eval('.tree .picture', node => node.innerHTML), before);
+    await scrollThrough(page);
+    assert.deepEqual(await blankCharts(page), []);
+  });
+});
 
 test('10,000 compactions: the page answers within two seconds', { skip: !process.env.SYNTHETIC }, async () => {
   const times = [];

@@ -96,20 +96,28 @@ fn a_run_that_is_killed_and_resumed_gives_the_same_files() {
     let expected = files(&room.path("whole"));
     assert_eq!(expected.len(), 3 + 6 * 5, "{:?}", expected.keys());
 
-    let mut flag = "";
     let partial = |name: &str| room.path("broken/trials").join(name);
-    for victim in [".leveling-1.partial", ".leveling-3.partial", ".tiering-2.partial"] {
-        let mut child = room.command(&format!("{ask} --out broken --jobs 1 {flag}")).spawn().unwrap();
-        let start = Instant::now();
-        while !partial(victim).join("tree.jsonl").exists() && child.try_wait().unwrap().is_none() {
-            assert!(start.elapsed() < Duration::from_secs(60));
-            std::thread::sleep(Duration::from_millis(1));
+    let killed_thrice = || {
+        let _ = fs::remove_dir_all(room.path("broken"));
+        let mut flag = "";
+        for victim in [".leveling-1.partial", ".leveling-3.partial", ".tiering-2.partial"] {
+            let mut child = room.command(&format!("{ask} --out broken --jobs 1 {flag}")).spawn().unwrap();
+            let start = Instant::now();
+            while !partial(victim).join("tree.jsonl").exists() && child.try_wait().unwrap().is_none() {
+                assert!(start.elapsed() < Duration::from_secs(300));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            child.kill().unwrap();
+            if child.wait().unwrap().code().is_some() {
+                return false;
+            }
+            assert!(!room.path("broken/rows.jsonl").exists());
+            flag = "--resume";
         }
-        child.kill().unwrap();
-        assert!(child.wait().unwrap().code().is_none(), "it was killed");
-        assert!(!room.path("broken/rows.jsonl").exists());
-        flag = "--resume";
-    }
+        true
+    };
+    // On a machine that has no time for this process, the child may be done before it is killed.
+    assert!((0..5).any(|_| killed_thrice()));
     // The question is in the folder.
     let rows: Value = serde_json::from_str(&room.ok("run --resume --out broken --json -q")).unwrap();
     assert_eq!(rows.as_array().unwrap().len(), 6);

@@ -47,6 +47,7 @@ pub(crate) fn write(folder: &Path, compactions: usize) -> std::io::Result<()> {
         fs::write(trial.join("tree.jsonl"), toy.tree)?;
         fs::write(trial.join("compactions.jsonl"), toy.lines)?;
         fs::write(trial.join("windows.jsonl"), windows(toy.at_s, n))?;
+        fs::write(trial.join("machine.json"), machine(n).to_string())?;
         let row = row(name, toy.at_s, n, &toy.levels);
         fs::write(trial.join("row.json"), row.to_string())?;
         rows += &format!("{row}\n");
@@ -173,6 +174,12 @@ impl Toy {
             "to_level": level + 1, "bytes_read": read * FILE_BYTES, "bytes_written": written * FILE_BYTES, "decision": decision });
         self.lines += &format!("{line}\n");
     }
+}
+
+fn machine(n: u64) -> Value {
+    let noise = |load: f64, cpu: u64| json!({ "load_average": load, "probes": { "cpu_ns": cpu, "memory_ns": 91.5, "disk_sync_ns": 410_000 } });
+    json!({ "format": 1, "cpu": "A processor of no make", "cores": 2, "memory_bytes": 8_u64 << 30, "system": "linux x86_64 6.1.0", "build": "release",
+        "began_unix_s": 1_700_000_000 + 600 * n, "wall_s": 580.0, "before": noise(0.1, 1_250_000), "after": noise(1.0, 1_260_000 + 400_000 * n) })
 }
 
 fn hex(key: u64) -> String {

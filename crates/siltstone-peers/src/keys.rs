@@ -1,12 +1,13 @@
 //! Keys, values and the order in which they come: the same stream for every engine, whatever its speed.
 //!
-//! A key is what RocksDB's `db_bench` makes: a number, eight bytes big-endian, filled up to 16 bytes with `0`. A value is 100 bytes that
-//! compress to half. Everything follows from the workload's seed, so repetitions differ and engines do not.
+//! A key is what RocksDB's `db_bench` makes: a number, eight bytes big-endian, filled up to 16 bytes with `0`. A value
+//! compresses to half. Everything follows from the workload's seed, so repetitions differ and engines do not.
 
 /// Bytes of a key.
 pub(crate) const KEY_BYTES: usize = 16;
-/// Bytes of a value.
-pub(crate) const VALUE_BYTES: usize = 100;
+/// Bytes after which the random ones of a value repeat.
+const REPEAT_BYTES: usize = 50;
+const POOL_BYTES: usize = 1 << 20;
 
 /// A key.
 pub(crate) type Key = [u8; KEY_BYTES];
@@ -95,15 +96,16 @@ impl Shuffle {
 pub(crate) struct Values {
     pool: Vec<u8>,
     at: usize,
+    value_bytes: usize,
 }
 
 impl Values {
-    /// The values of one workload.
-    pub(crate) fn new(seed: u64) -> Values {
+    /// The values of one workload, each of `value_bytes` bytes.
+    pub(crate) fn new(seed: u64, value_bytes: usize) -> Values {
         let mut rng = Rng::new(seed);
-        let mut pool = Vec::with_capacity(1 << 20);
-        while pool.len() < 1 << 20 {
-            let mut piece = [0; VALUE_BYTES / 2];
+        let mut pool = Vec::with_capacity(POOL_BYTES + value_bytes);
+        while pool.len() < POOL_BYTES + value_bytes {
+            let mut piece = [0; REPEAT_BYTES];
             for bytes in piece.chunks_mut(8) {
                 // Printable, as db_bench's are.
                 let random = rng.next().to_le_bytes().map(|b| b' ' + b % 95);
@@ -112,16 +114,16 @@ impl Values {
             pool.extend_from_slice(&piece);
             pool.extend_from_slice(&piece);
         }
-        Values { pool, at: 0 }
+        Values { pool, at: 0, value_bytes }
     }
 
     /// The next value.
     pub(crate) fn next(&mut self) -> &[u8] {
-        if self.at + VALUE_BYTES > self.pool.len() {
+        if self.at + self.value_bytes > self.pool.len() {
             self.at = 0;
         }
-        let value = &self.pool[self.at..self.at + VALUE_BYTES];
-        self.at += VALUE_BYTES;
+        let value = &self.pool[self.at..self.at + self.value_bytes];
+        self.at += self.value_bytes;
         value
     }
 }
@@ -149,9 +151,10 @@ mod tests {
         let draw = |seed| (0..5).map(|_| 0).scan(Rng::new(seed), |rng, _| Some(rng.below(100))).collect::<Vec<_>>();
         assert_eq!(draw(1), draw(1));
         assert_ne!(draw(1), draw(2));
-        assert_eq!(Values::new(3).next(), Values::new(3).next());
-        let mut values = Values::new(3);
+        assert_eq!(Values::new(3, 100).next(), Values::new(3, 100).next());
+        let mut values = Values::new(3, 100);
         let value = values.next();
         assert_eq!(value[..50], value[50..]);
+        assert_eq!(Values::new(3, 1024).next().len(), 1024);
     }
 }

@@ -25,6 +25,13 @@ impl Histogram {
         self.max_ns = self.max_ns.max(ns);
     }
 
+    /// Adds what another one has counted.
+    pub(crate) fn merge(&mut self, other: &Histogram) {
+        self.counts.iter_mut().zip(other.counts.iter()).for_each(|(own, theirs)| *own += theirs);
+        self.total += other.total;
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// The longest duration in microseconds.
     pub(crate) fn max_us(&self) -> f64 {
         us(self.max_ns)

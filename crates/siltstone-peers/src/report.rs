@@ -6,8 +6,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
 use crate::engines::Engine;
-use crate::run::Row;
-use crate::workload::Workload;
+use crate::row::Row;
 
 /// The engine that ratios refer to.
 const MARK: Engine = Engine::RocksDb;
@@ -15,7 +14,7 @@ const MARK: Engine = Engine::RocksDb;
 /// One line of the table: medians over the repetitions.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Line {
-    pub(crate) workload: Workload,
+    pub(crate) workload: String,
     pub(crate) engine: Engine,
     pub(crate) repetitions: usize,
     pub(crate) kops: f64,
@@ -31,9 +30,13 @@ pub(crate) struct Line {
     pub(crate) settled_kops: Option<f64>,
     /// `settled_kops` over RocksDB's.
     pub(crate) settled_ratio: Option<f64>,
+    /// `kops` of two readers over those of one.
+    pub(crate) over_one: Option<f64>,
     pub(crate) write_amp: Option<f64>,
+    pub(crate) space_amp: Option<f64>,
     pub(crate) disk_bytes: f64,
-    pub(crate) cpu_s: f64,
+    /// CPU seconds of a million operations, until settled.
+    pub(crate) cpu_s_per_million: f64,
     pub(crate) peak_rss_bytes: f64,
     pub(crate) anon_bytes: f64,
     /// Of the writer beside `readwhilewriting`.
@@ -41,23 +44,29 @@ pub(crate) struct Line {
     pub(crate) writer_max_us: Option<f64>,
 }
 
-/// The medians of `rows`, by workload and then in the order of `engines`.
+/// The medians of `rows`: workloads in the order in which they come, engines in that of `engines`.
 pub(crate) fn summarize(rows: &[Row], engines: &[Engine]) -> Vec<Line> {
-    let mut groups: BTreeMap<(Workload, usize), Vec<&Row>> = BTreeMap::new();
-    for row in rows {
-        let place = engines.iter().position(|&engine| engine == row.engine).unwrap_or(engines.len());
-        groups.entry((row.workload, place)).or_default().push(row);
-    }
+    let place = |row: &Row| {
+        let workload = rows.iter().position(|other| other.workload == row.workload);
+        (workload, engines.iter().position(|&engine| engine == row.engine))
+    };
+    let mut groups: BTreeMap<_, Vec<&Row>> = BTreeMap::new();
+    rows.iter().for_each(|row| groups.entry(place(row)).or_default().push(row));
     let mut lines: Vec<Line> = groups.values().map(|group| line(group)).collect();
-    let marks: BTreeMap<Workload, (f64, Option<f64>)> = lines
+    let marks: BTreeMap<String, (f64, Option<f64>)> = lines
         .iter()
         .filter(|line| line.engine == MARK)
-        .map(|line| (line.workload, (line.kops, line.settled_kops)))
+        .map(|line| (line.workload.clone(), (line.kops, line.settled_kops)))
         .collect();
+    let ones: BTreeMap<Engine, f64> =
+        lines.iter().filter(|line| line.workload == "readrandom").map(|line| (line.engine, line.kops)).collect();
     for line in &mut lines {
         if let Some(&(kops, settled_kops)) = marks.get(&line.workload) {
             line.ratio = Some(line.kops / kops);
             line.settled_ratio = line.settled_kops.zip(settled_kops).map(|(ours, theirs)| ours / theirs);
+        }
+        if line.workload == "readrandom2" {
+            line.over_one = ones.get(&line.engine).map(|one| line.kops / one);
         }
     }
     lines
@@ -73,7 +82,7 @@ fn line(group: &[&Row]) -> Line {
     let fastest = group.iter().map(|row| row.kops).fold(f64::MIN, f64::max);
     let slowest = group.iter().map(|row| row.kops).fold(f64::MAX, f64::min);
     Line {
-        workload: group[0].workload,
+        workload: group[0].workload.clone(),
         engine: group[0].engine,
         repetitions: group.len(),
         kops,
@@ -86,9 +95,11 @@ fn line(group: &[&Row]) -> Line {
         slowest_tenth: maybe(&|row| row.slowest_tenth),
         settled_kops: maybe(&|row| row.settled_kops),
         settled_ratio: None,
+        over_one: None,
         write_amp: maybe(&|row| row.write_amp),
+        space_amp: maybe(&|row| row.space_amp),
         disk_bytes: over(&|row| crate::float(row.disk_bytes)),
-        cpu_s: over(&|row| row.cpu_s),
+        cpu_s_per_million: over(&|row| row.cpu_s / crate::float(row.ops) * 1e6),
         peak_rss_bytes: over(&|row| crate::float(row.peak_rss_bytes)),
         anon_bytes: over(&|row| crate::float(row.anon_bytes)),
         writer_kops: maybe(&|row| row.writer.as_ref().map(|writer| writer.kops)),
@@ -108,11 +119,13 @@ pub(crate) fn table(lines: &[Line]) -> String {
     #[rustfmt::skip]
     let mut table = new_table(&[
         "workload", "engine", "kops/s", "x rocksdb", "spread", "p50 us", "p99 us", "p99.9 us", "max ms", "worst 0.1 s",
-        "settled", "x rocksdb", "write amp", "disk MiB", "CPU s", "RSS MiB", "anon MiB", "writer kops/s", "its max ms",
+        "settled", "x rocksdb", "x one", "write amp", "space amp", "disk MiB", "CPU s/M", "RSS MiB", "anon MiB",
+        "writer kops/s", "its max ms",
     ]);
-    let mut last = None;
+    let mut last = "";
     for line in lines {
-        let workload = if last.replace(line.workload) == Some(line.workload) { "" } else { line.workload.name() };
+        let workload = if last == line.workload { "" } else { &line.workload };
+        last = &line.workload;
         let maybe = |value: Option<f64>, digits: usize| value.map_or("-".to_owned(), |v| format!("{v:.digits$}"));
         table.add_row(vec![
             workload.to_owned(),
@@ -127,9 +140,11 @@ pub(crate) fn table(lines: &[Line]) -> String {
             maybe(line.slowest_tenth, 2),
             maybe(line.settled_kops, 1),
             maybe(line.settled_ratio, 2),
+            maybe(line.over_one, 2),
             maybe(line.write_amp, 2),
+            maybe(line.space_amp, 2),
             format!("{:.0}", line.disk_bytes / f64::from(1 << 20)),
-            format!("{:.1}", line.cpu_s),
+            format!("{:.2}", line.cpu_s_per_million),
             format!("{:.0}", line.peak_rss_bytes / f64::from(1 << 20)),
             format!("{:.0}", line.anon_bytes / f64::from(1 << 20)),
             maybe(line.writer_kops, 1),
@@ -143,7 +158,7 @@ pub(crate) fn table(lines: &[Line]) -> String {
 pub(crate) fn overview(lines: &[Line], engines: &[Engine]) -> String {
     let names: Vec<&str> = engines.iter().map(|engine| engine.name()).collect();
     let mut table = new_table(&[&["kops/s (x rocksdb)"], names.as_slice()].concat());
-    let mut workloads: Vec<Workload> = lines.iter().map(|line| line.workload).collect();
+    let mut workloads: Vec<&str> = lines.iter().map(|line| &line.workload[..]).collect();
     workloads.dedup();
     for workload in workloads {
         let cell = |&engine: &Engine| {
@@ -153,14 +168,15 @@ pub(crate) fn overview(lines: &[Line], engines: &[Engine]) -> String {
                 _ => format!("{:.1}", line.kops),
             })
         };
-        let mut row = vec![workload.name().to_owned()];
+        let mut row = vec![workload.to_owned()];
         row.extend(engines.iter().map(cell));
         table.add_row(row);
     }
     table.to_string()
 }
 
-fn new_table(header: &[&str]) -> Table {
+/// An empty table.
+pub(crate) fn new_table(header: &[&str]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN).set_header(header.iter().copied());
     for column in table.column_iter_mut().skip(1) {
@@ -176,10 +192,11 @@ mod tests {
     fn row(engine: Engine, kops: f64) -> Row {
         Row {
             engine,
-            workload: Workload::FillSeq,
+            workload: "fillseq".to_owned(),
             ops: 1,
             found: 0,
             elapsed_s: 1.0,
+            idle_s: 0.0,
             kops,
             p50_us: 1.0,
             p99_us: 1.0,
@@ -190,6 +207,9 @@ mod tests {
             write_amp: None,
             written_bytes: 0,
             disk_bytes: 0,
+            space_amp: None,
+            fingerprint: None,
+            contents: None,
             cpu_s: 0.0,
             peak_rss_bytes: 0,
             anon_bytes: 0,

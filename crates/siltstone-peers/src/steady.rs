@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use siltstone_lab::load::{self, Arrivals, DiskWorld, LoadResult, Rate, Spacing};
 
 use crate::engines::Engine;
-use crate::keys::{self, KEY_BYTES, Rng, Shuffle, VALUE_BYTES, Values};
+use crate::keys::{self, KEY_BYTES, Rng, Shuffle, Values};
 use crate::process::Usage;
 use crate::store::{Budget, Store};
 
@@ -29,6 +29,8 @@ pub(crate) struct Job {
     pub(crate) budget: Budget,
     /// Keys in the store.
     pub(crate) num: u64,
+    /// Bytes of a value.
+    pub(crate) value_bytes: usize,
     /// Seconds of the closed loop, without its warm-up.
     pub(crate) testing_s: u64,
     /// Seconds of the open loop, without its warm-up.
@@ -83,7 +85,7 @@ pub(crate) struct Outcome {
 pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Outcome> {
     fs::create_dir_all(dir).with_context(|| format!("creating {}", dir.display()))?;
     let store = S::open(dir, &job.budget)?;
-    let mut values = Values::new(job.seed);
+    let mut values = Values::new(job.seed, job.value_bytes);
     let order = Shuffle::new(job.num, job.seed);
     for n in 0..job.num {
         store.put(&keys::key(order.at(n)), values.next())?;
@@ -162,7 +164,7 @@ fn outcome(
     let fewest = counted.clone().map(|window| window.operations).min().unwrap_or(0);
     let all: u64 = open.windows.iter().map(|window| window.operations).sum();
     let ms = |ns: u64| crate::float(ns) / 1e6;
-    let put_bytes = all * u64::try_from(KEY_BYTES + VALUE_BYTES).expect("small");
+    let put_bytes = all * crate::count(KEY_BYTES + job.value_bytes);
     let quarter = |n: usize| middle(&debts[debts.len() * (n - 1) / 4..debts.len() * n / 4]);
     Outcome {
         engine,

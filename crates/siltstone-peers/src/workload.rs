@@ -14,6 +14,8 @@ pub(crate) enum Workload {
     FillRandom,
     /// Gets keys that are there, uniformly.
     ReadRandom,
+    /// `readrandom` by two threads at once, each with keys of its own choice.
+    ReadRandom2,
     /// Gets keys that are not there, each between two that are.
     ReadMissing,
     /// Seeks a key that is there, with a new iterator, and reads it and the next 50 entries.
@@ -32,6 +34,7 @@ impl Workload {
         Workload::FillSeq,
         Workload::FillRandom,
         Workload::ReadRandom,
+        Workload::ReadRandom2,
         Workload::ReadMissing,
         Workload::SeekRandom,
         Workload::Overwrite,
@@ -45,6 +48,7 @@ impl Workload {
             Workload::FillSeq => "fillseq",
             Workload::FillRandom => "fillrandom",
             Workload::ReadRandom => "readrandom",
+            Workload::ReadRandom2 => "readrandom2",
             Workload::ReadMissing => "readmissing",
             Workload::SeekRandom => "seekrandom",
             Workload::Overwrite => "overwrite",
@@ -63,6 +67,11 @@ impl Workload {
     pub(crate) fn writes(self) -> bool {
         use Workload::{DeleteRandom, FillRandom, FillSeq, Overwrite};
         matches!(self, FillSeq | FillRandom | Overwrite | DeleteRandom)
+    }
+
+    /// Whether it gets nothing but keys that are there.
+    pub(crate) fn finds_all(self) -> bool {
+        matches!(self, Workload::ReadRandom | Workload::ReadRandom2 | Workload::ReadWhileWriting)
     }
 
     /// Whether it needs the store that `fillrandom` leaves.

@@ -21,6 +21,7 @@ pub fn html(comparison: &Comparison) -> String {
         facts: facts(comparison),
         subjects: subjects.collect(),
         notes: Vec::new(),
+        machines: Vec::new(),
     }
     .render()
 }

@@ -112,7 +112,7 @@ pub(super) struct PackedDecisions {
 }
 
 impl PackedDecisions {
-    pub(super) fn new(compactions: &[Compaction], candidates: usize) -> PackedDecisions {
+    pub(super) fn new(compactions: &[&Compaction], candidates: usize) -> PackedDecisions {
         let mut packed = PackedDecisions { texts: vec![String::new()], ..PackedDecisions::default() };
         let (mut at, mut job) = (Delta(0), Delta(0));
         for compaction in compactions {

@@ -6,10 +6,12 @@
 //!
 //! The page is drawn by plain JavaScript, a file a room: `base.js` (numbers, elements, colours), `figures.js` (what is measured and the table),
 //! `charts.js` (hand-made SVG), `series.js` (time series, uPlot), `timeline.js` (the tree after any change), `tree.js` (its picture and
-//! controls), `views.js` (what stands where). They share one scope and are put together by [`page`].
+//! controls), `machine.js` (where it was measured), `views.js` (what stands where). They share one scope and are put together by [`page`].
 
 mod comparison;
 mod decisions;
+mod joined;
+mod machine;
 mod pack;
 mod page;
 mod results;

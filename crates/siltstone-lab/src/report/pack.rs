@@ -6,11 +6,12 @@
 //!   overlap on the page; two keys may share a place where there are more keys than a picture has points.
 //! - What grows is written as differences, a column each, texts once.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::Serialize;
 
 use super::decisions::{Compaction, PackedDecisions};
+use super::joined::{Joined, join};
 use crate::num::{count, float, floor, index};
 use crate::recorder::AddedFile;
 
@@ -41,6 +42,10 @@ pub(super) struct PackedTree {
     /// A place and the key there in hex.
     keys: Vec<(u64, String)>,
     compactions: PackedDecisions,
+    /// How many changes of the tree are one here, at most.
+    joined: usize,
+    /// Flushes and compactions that are not among `compactions`.
+    left_out: usize,
 }
 
 /// Columns; see [`PackedTree`]. `id`, `run`, `low` and `born` are differences to the row before, `high` to `low`.
@@ -60,6 +65,8 @@ struct Files {
 }
 
 impl PackedTree {
+    /// With up to `at_once` changes taken as one.
+    ///
     /// # Errors
     /// If a change takes out what is not there: says which.
     pub(super) fn new(
@@ -67,25 +74,20 @@ impl PackedTree {
         changes: &[Change],
         compactions: &[Compaction],
         candidates: usize,
+        at_once: usize,
     ) -> anyhow::Result<PackedTree> {
-        let places = Places::new(changes);
+        check(changes)?;
         let by = causes(changes, compactions);
+        let (changes, compactions, left_out) = join(changes, &by, compactions, at_once);
+        let places = Places::new(&changes);
         let mut alive: HashMap<u64, usize> = HashMap::new();
         let mut files: Vec<(&AddedFile, usize, usize)> = Vec::new();
         for (n, change) in changes.iter().enumerate() {
-            for id in &change.removed {
-                let file = alive.remove(id);
-                let file =
-                    file.ok_or_else(|| anyhow::anyhow!("change {} takes out file {id}, which is not there", n + 1))?;
+            for file in change.removed.iter().filter_map(|id| alive.remove(id)) {
                 files[file].2 = n - files[file].1;
             }
             for file in &change.added {
-                anyhow::ensure!(
-                    alive.insert(file.id, files.len()).is_none(),
-                    "change {} adds file {}, which is there",
-                    n + 1,
-                    file.id
-                );
+                alive.insert(file.id, files.len());
                 files.push((file, n, 0));
             }
         }
@@ -109,13 +111,36 @@ impl PackedTree {
         Ok(PackedTree {
             keyspace: keyspace.to_owned(),
             at,
-            by: by.iter().map(|by| by.map_or(0, |n| n + 1)).collect(),
+            by: changes.iter().map(|change| change.by.map_or(0, |n| n + 1)).collect(),
             files: columns,
             positions: places.positions,
             keys: places.labels(),
-            compactions: PackedDecisions::new(compactions, candidates),
+            compactions: PackedDecisions::new(&compactions, candidates),
+            joined: at_once,
+            left_out,
         })
     }
+}
+
+impl PackedTree {
+    /// Flushes and compactions that are not on the page.
+    pub(super) fn left_out(&self) -> usize {
+        self.left_out
+    }
+}
+
+/// Finds a change that no tree can have made.
+fn check(changes: &[Change]) -> anyhow::Result<()> {
+    let mut alive = HashSet::new();
+    for (n, change) in (1..).zip(changes) {
+        for id in &change.removed {
+            anyhow::ensure!(alive.remove(id), "change {n} takes out file {id}, which is not there");
+        }
+        for AddedFile { id, .. } in &change.added {
+            anyhow::ensure!(alive.insert(*id), "change {n} adds file {id}, which is there");
+        }
+    }
+    Ok(())
 }
 
 /// The compaction that did each change. A flush bears no job: it is known by the size of what it wrote.
@@ -140,7 +165,7 @@ struct Places<'a> {
 }
 
 impl<'a> Places<'a> {
-    fn new(changes: &'a [Change]) -> Places<'a> {
+    fn new(changes: &[Joined<'a>]) -> Places<'a> {
         let files = changes.iter().flat_map(|change| &change.added);
         // Hex of keys sorts as the keys do.
         let keys: BTreeSet<&str> = files.flat_map(|file| [&file.smallest[..], &file.largest]).collect();

@@ -9,6 +9,7 @@
 use serde::Serialize;
 use serde_json::Value;
 
+use super::machine::Measured;
 use super::pack::PackedTree;
 use super::windows::PackedWindows;
 
@@ -24,6 +25,8 @@ pub(super) struct Page {
     pub(super) subjects: Vec<Subject>,
     /// What is not on the page, and why; shown at its top.
     pub(super) notes: Vec<String>,
+    /// Where the trials were made, and how quiet it was; of a run only.
+    pub(super) machines: Vec<Measured>,
 }
 
 /// A strategy of a run, or a keyspace of a store.
@@ -57,6 +60,7 @@ const PARTS: [(&str, &str); 3] = [
             include_str!("series.js"),
             include_str!("timeline.js"),
             include_str!("tree.js"),
+            include_str!("machine.js"),
             include_str!("views.js"),
             "})();\n"
         ),

@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::decisions::Compaction;
+use super::machine::{self, Measured};
 use super::pack::{Change, PackedTree, candidates_kept};
 use super::page::{Page, Subject};
 use super::windows::{PackedWindows, Window};
@@ -19,6 +20,9 @@ use crate::recorder::{AddedFile, COMPACTIONS_FILE, TREE_FILE};
 
 /// The format of results folders that is read.
 const FORMAT: u64 = 1;
+
+/// A page with more is drawn again with less of its trees' history.
+const MOST_BYTES: usize = 5_000_000;
 
 /// `run.json`.
 #[derive(Deserialize)]
@@ -106,22 +110,61 @@ pub fn run_page(folder: &Path) -> anyhow::Result<String> {
                 .to_owned(),
         );
     }
-    let candidates = candidates_kept(records.iter().map(Record::compactions).sum());
-    for (subject, record) in subjects.iter_mut().zip(&records) {
-        for (keyspace, changes) in &record.changes {
-            let compactions = record.compactions.get(keyspace).map_or(&[][..], Vec::as_slice);
-            let packed = PackedTree::new(keyspace, changes, compactions, candidates);
-            subject
-                .trees
-                .push(packed.with_context(|| format!("{TREE_FILE} of {}, keyspace {keyspace}", subject.name))?);
-        }
-    }
+    let machines = machines(folder, &rows, &mut notes)?;
     let title = if question.name.is_empty() {
         "Siltstone: results".to_owned()
     } else {
         format!("Siltstone: {}", question.name)
     };
-    Ok(Page { kind: "run", title, facts: facts(&question, &rows), subjects, notes }.render())
+    let mut page = Page { kind: "run", title, facts: facts(&question, &rows), subjects, notes, machines };
+    let most_changes = records.iter().flat_map(|record| record.changes.values()).map(Vec::len).max().unwrap_or(0);
+    let mut at_once = 1;
+    loop {
+        let left_out = draw_trees(&mut page, &records, at_once)?;
+        if left_out > 0 {
+            page.notes.push(format!(
+                "To keep the page small, up to {at_once} successive changes of a tree are shown as one, with the largest of the flushes and \
+                 compactions that made it; {left_out} smaller ones are left out here and stand in `{COMPACTIONS_FILE}`."
+            ));
+        }
+        let html = page.render();
+        if html.len() < MOST_BYTES || at_once >= most_changes {
+            return Ok(html);
+        }
+        page.notes.truncate(page.notes.len() - usize::from(left_out > 0));
+        at_once *= 2;
+    }
+}
+
+/// Puts the trees in, with up to `at_once` changes taken as one; how many flushes and compactions that leaves out.
+fn draw_trees(page: &mut Page, records: &[Record], at_once: usize) -> anyhow::Result<usize> {
+    let total: usize = records.iter().map(Record::compactions).sum();
+    let candidates = candidates_kept(total / at_once);
+    let mut left_out = 0;
+    for (subject, record) in page.subjects.iter_mut().zip(records) {
+        subject.trees.clear();
+        for (keyspace, changes) in &record.changes {
+            let compactions = record.compactions.get(keyspace).map_or(&[][..], Vec::as_slice);
+            let packed = PackedTree::new(keyspace, changes, compactions, candidates, at_once)
+                .with_context(|| format!("{TREE_FILE} of {}, keyspace {keyspace}", subject.name))?;
+            left_out += packed.left_out();
+            subject.trees.push(packed);
+        }
+    }
+    Ok(left_out)
+}
+
+/// Where the trials of `rows` were made.
+fn machines(folder: &Path, rows: &[Value], notes: &mut Vec<String>) -> anyhow::Result<Vec<Measured>> {
+    if rows.len() > machine::MOST {
+        notes.push(format!("Of {} trials the machine is told for the first {}.", rows.len(), machine::MOST));
+    }
+    let mut machines = Vec::new();
+    for row in rows.iter().take(machine::MOST) {
+        let name = format!("{}-{}", row["strategy"].as_str().unwrap_or_default(), row["repetition"]);
+        machines.extend(machine::measured(&folder.join("trials").join(name))?);
+    }
+    Ok(machines)
 }
 
 fn question(folder: &Path) -> anyhow::Result<Question> {

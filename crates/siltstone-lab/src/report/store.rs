@@ -44,7 +44,7 @@ pub fn store_page(name: &str, keyspaces: &[Keyspace]) -> anyhow::Result<String> 
             name: keyspace.name().to_owned(),
             text: Some(keyspace.stats().strategy),
             rows: vec![row(&change.added, tree.memtable_bytes)],
-            trees: vec![PackedTree::new(keyspace.name(), &[change], &compactions, candidates)?],
+            trees: vec![PackedTree::new(keyspace.name(), &[change], &compactions, candidates, 1)?],
             ..Subject::default()
         });
     }
@@ -61,8 +61,15 @@ pub fn store_page(name: &str, keyspaces: &[Keyspace]) -> anyhow::Result<String> 
         ("Keyspaces".to_owned(), keyspaces.len().to_string()),
         ("Files".to_owned(), format!("{files}, {}", bytes(size))),
     ];
-    Ok(Page { kind: "store", title: format!("Siltstone: the trees of {name}"), facts, subjects, notes: Vec::new() }
-        .render())
+    Ok(Page {
+        kind: "store",
+        title: format!("Siltstone: the trees of {name}"),
+        facts,
+        subjects,
+        notes: Vec::new(),
+        machines: Vec::new(),
+    }
+    .render())
 }
 
 fn row(files: &[AddedFile], memtable_bytes: u64) -> Value {

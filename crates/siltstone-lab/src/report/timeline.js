@@ -19,6 +19,7 @@ class Timeline {
     [this.level, this.bytes, this.entries, this.tombstones] = [f.level, f.bytes, f.entries, f.tombstones];
     this.died = f.lived.map((n, i) => (n ? this.born[i] + n : Infinity));
     this.compactions = decisionsOf(packed.compactions);
+    [this.joined, this.leftOut] = [packed.joined, packed.left_out];
     this.last = this.at.length - 1;
     this.#measure();
     this.#link();

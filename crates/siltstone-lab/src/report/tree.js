@@ -210,6 +210,7 @@ class TreeView {
     const focused = this.list.contains(document.activeElement) ? [...this.list.querySelectorAll('button, select')].indexOf(document.activeElement) : -1;
     this.list.replaceChildren(
       el('h3', {}, `Flushes and compactions (${of.length.toLocaleString('en')})`),
+      t.leftOut ? el('p', { class: 'note' }, `${t.leftOut.toLocaleString('en')} smaller ones are left out of the page: of up to ${t.joined} successive changes the largest is shown.`) : '',
       el('div', { class: 'row' }, choice('Show', kinds.map(kind => [kind, kind === 'all' ? 'all' : `${kind} only`]), this.kind, value => { this.kind = value; this.page = undefined; this.#list(); }),
         el('button', { type: 'button', disabled: this.page === 0, onclick: turn(-1) }, 'Earlier'), el('button', { type: 'button', disabled: this.page >= pages - 1, onclick: turn(1) }, 'Later'), el('span', { class: 'note' }, `page ${this.page + 1} of ${pages}${this.moves ? '' : '; times count from the first decision that was kept'}`)),
       el('div', { class: 'scroll' }, el('table', {}, el('thead', {}, el('tr', {}, head)), el('tbody', {}, rows))));

@@ -22,6 +22,7 @@ function overview() {
     heading('Each measure'), el('div', { class: 'cards' }, chartsFor.map(barCard)),
     ALL_ROWS.some(row => row.levels) && heading('The trees at the end'),
     ALL_ROWS.some(row => row.levels) && el('div', { class: 'cards' }, DATA.subjects.map(shapeCard)),
+    machineSection(),
     heading('What the figures mean'), el('dl', { class: 'terms' }, SHOWN.filter(m => !/ (p99|max|op\/s)$/.test(m.label)).map(m => [el('dt', {}, m.label), el('dd', {}, m.meaning)])),
   ];
 }

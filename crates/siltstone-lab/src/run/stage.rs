@@ -89,18 +89,25 @@ pub fn load_bytes(spec: &Spec) -> anyhow::Result<u64> {
     for client in 0..spec.most_clients() {
         generators.push(Generator::new(spec, client)?);
     }
+    let stages = stages(spec);
+    let known: u64 = stages.iter().filter_map(|stage| stage.operations).sum();
     let mut all = 0.0;
-    for (n, stage) in stages(spec).iter().enumerate() {
+    for (n, stage) in stages.iter().enumerate() {
         let (mut looked_at, mut inserted) = (0u64, 0u64);
+        // The same share of every phase: else the first deletes would be of more keys than the first inserts brought.
+        let of_time = SAMPLE / count(stages.len());
+        let most = stage.operations.map_or(of_time, |own| own.min(floor(float(SAMPLE) * ratio(own, known)) + 1));
+        let of_client = most.div_ceil(count(generators.len()).max(1));
         for generator in &mut generators {
             if n > 0 {
                 generator.next_phase();
             }
-            let most = looked_at + SAMPLE / count(spec.phases.len().max(1));
-            while looked_at < most
-                && let Some(op) = generator.next()?
+            // What cannot go on for want of keys has shown enough; any other trouble the trial will meet as well.
+            let mut left = of_client;
+            while left > 0
+                && let Ok(Some(op)) = generator.next()
             {
-                looked_at += 1;
+                (left, looked_at) = (left - 1, looked_at + 1);
                 if op.kind == OpKind::Insert {
                     inserted += count(op.key.len() + op.value.len());
                 }

@@ -279,3 +279,17 @@ fn what_differs_is_refused_and_told() {
     let error = format!("{:#}", Results::resume(&both, None).unwrap_err());
     assert!(error.contains("format is 7") && error.contains("run.json"), "{error}");
 }
+
+/// The look at a workload's size took as many operations of each phase: with `compare` it deleted all keys that it had inserted, and ended
+/// with "no key is left for `get`" before a trial had begun.
+#[test]
+fn the_size_of_what_is_loaded_is_known_beforehand() {
+    for (name, bytes) in [("compare", 116_000_000), ("ycsb-d", 0), ("queue", 0), ("time-series", 0)] {
+        let spec = Spec::choose(name, &[]).unwrap();
+        let found = load_bytes(&spec).unwrap();
+        if bytes > 0 {
+            assert!(found.abs_diff(bytes) < bytes / 50, "{name}: {found} for {bytes}");
+        }
+        assert!(found > 1_000_000, "{name}: {found}");
+    }
+}

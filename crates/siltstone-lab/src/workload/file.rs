@@ -7,7 +7,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 use anyhow::{Context, bail, ensure};
 use siltstone::key::{MAX_KEY_BYTES, hash};
@@ -15,7 +16,7 @@ use siltstone::key::{MAX_KEY_BYTES, hash};
 use super::keyset::{Duplicates, FileFormat};
 use crate::num::{count, index};
 
-/// Hashes that are held at a time to find keys that occur twice: 32 MiB.
+/// Hashes, with their lines, that are held at a time to find keys that occur twice: 64 MiB.
 const HASHES: u64 = 4 << 20;
 /// A line is read in pieces of this size.
 const PIECE: usize = 512;
@@ -24,7 +25,10 @@ const PIECE: usize = 512;
 #[derive(Clone, Debug)]
 pub(super) struct KeyFile {
     lines: Arc<Lines>,
-    line: Vec<u8>,
+    /// What was read last, from `from` on: an insert asks for a line's key and then for its value, and a call into the system costs
+    /// more than most operations.
+    read: Vec<u8>,
+    from: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -36,22 +40,46 @@ struct Lines {
     offsets: Vec<u64>,
 }
 
-/// What was opened and is still in use.
-static OPEN: Mutex<BTreeMap<(PathBuf, bool, bool), Weak<Lines>>> = Mutex::new(BTreeMap::new());
+/// A file as it stood when it was read, and how.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+struct Identity {
+    path: PathBuf,
+    bytes: u64,
+    changed: Option<SystemTime>,
+    is_tsv: bool,
+    skips: bool,
+}
+
+/// What was read. It stays until another file is read: a run asks for its keys a few times before the first trial and again in each one,
+/// and a gigabyte takes seconds.
+static READ: Mutex<BTreeMap<Identity, Arc<Lines>>> = Mutex::new(BTreeMap::new());
 
 impl KeyFile {
     /// Reads the file once, or takes what is open already.
     pub(super) fn open(path: &Path, format: FileFormat, duplicates: Duplicates) -> anyhow::Result<KeyFile> {
         let by_name = path.extension().is_some_and(|ending| ending == "tsv");
         let is_tsv = format == FileFormat::Tsv || (format == FileFormat::ByName && by_name);
-        let at = (path.to_owned(), is_tsv, duplicates == Duplicates::Skip);
-        let mut open = OPEN.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(lines) = open.get(&at).and_then(Weak::upgrade) {
-            return Ok(KeyFile { lines, line: Vec::new() });
+        let about = std::fs::metadata(path).with_context(|| cannot_open(path))?;
+        ensure!(about.is_file(), "the keys {} are no file", path.display());
+        let identity = Identity {
+            path: path.to_owned(),
+            bytes: about.len(),
+            changed: about.modified().ok(),
+            is_tsv,
+            skips: duplicates == Duplicates::Skip,
+        };
+        let mut read = READ.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lines) = read.get(&identity) {
+            return Ok(KeyFile::of(Arc::clone(lines)));
         }
         let lines = Arc::new(Lines::read(path, is_tsv, duplicates)?);
-        open.insert(at, Arc::downgrade(&lines));
-        Ok(KeyFile { lines, line: Vec::new() })
+        read.retain(|_, lines| Arc::strong_count(lines) > 1);
+        read.insert(identity, Arc::clone(&lines));
+        Ok(KeyFile::of(lines))
+    }
+
+    fn of(lines: Arc<Lines>) -> KeyFile {
+        KeyFile { lines, read: Vec::new(), from: None }
     }
 
     /// How many keys there are.
@@ -66,38 +94,40 @@ impl KeyFile {
 
     /// Appends the key of a line.
     pub(super) fn key(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        let end = self.lines.offsets[index(at)];
-        let stop: &[u8] = if self.lines.is_tsv { b"\t" } else { b"\n" };
-        self.read(end, stop)?;
-        out.extend_from_slice(&self.line);
+        let stop = if self.lines.is_tsv { b'\t' } else { b'\n' };
+        let end = self.read_until(self.lines.offsets[index(at)], stop)?;
+        out.extend_from_slice(&self.read[..end]);
         Ok(())
     }
 
     /// Appends the value of a line.
     pub(super) fn value(&mut self, at: u64, out: &mut Vec<u8>) -> anyhow::Result<()> {
-        self.read(self.lines.offsets[index(at)], b"\n")?;
-        let tab = self.line.iter().position(|byte| *byte == b'\t').unwrap_or(self.line.len() - 1);
-        out.extend_from_slice(&self.line[tab + 1..]);
+        let end = self.read_until(self.lines.offsets[index(at)], b'\n')?;
+        let line = &self.read[..end];
+        let tab = line.iter().position(|byte| *byte == b'\t').map_or(end, |tab| tab + 1);
+        out.extend_from_slice(&line[tab..]);
         Ok(())
     }
 
-    /// Reads from an offset up to a byte.
-    fn read(&mut self, offset: u64, stop: &[u8]) -> anyhow::Result<()> {
-        self.line.clear();
-        let mut piece = [0; PIECE];
-        let mut at = offset;
+    /// Reads from an offset up to a byte; how far it is.
+    fn read_until(&mut self, offset: u64, stop: u8) -> anyhow::Result<usize> {
+        if self.from != Some(offset) {
+            self.read.clear();
+            self.from = Some(offset);
+        }
+        let mut looked_at = 0;
         loop {
+            if let Some(end) = self.read[looked_at..].iter().position(|byte| *byte == stop) {
+                return Ok(looked_at + end);
+            }
+            looked_at = self.read.len();
+            let (mut piece, at) = ([0; PIECE], offset + count(looked_at));
             let read = self.lines.file.read_at(&mut piece, at);
             let read = read.with_context(|| format!("cannot read {}", self.lines.path.display()))?;
-            if let Some(end) = piece[..read].iter().position(|byte| stop.contains(byte)) {
-                self.line.extend_from_slice(&piece[..end]);
-                return Ok(());
-            }
-            self.line.extend_from_slice(&piece[..read]);
-            at += count(read);
+            self.read.extend_from_slice(&piece[..read]);
             if read == 0 {
                 ensure!(at == self.lines.bytes, "{} has changed while it was read", self.lines.path.display());
-                return Ok(());
+                return Ok(looked_at);
             }
         }
     }
@@ -106,7 +136,7 @@ impl KeyFile {
 impl Lines {
     fn read(path: &Path, is_tsv: bool, duplicates: Duplicates) -> anyhow::Result<Lines> {
         let name = path.display();
-        let open = || File::open(path).with_context(|| format!("cannot open the keys {name}"));
+        let open = || File::open(path).with_context(|| cannot_open(path));
         let mut offsets = Vec::new();
         let bytes = each_line(open()?, path, |line, offset, key| {
             let key = key_of(key, is_tsv)
@@ -140,6 +170,13 @@ impl Lines {
         });
         Ok(Lines { path: path.to_owned(), file: open()?, bytes, is_tsv, offsets })
     }
+}
+
+fn cannot_open(path: &Path) -> String {
+    format!(
+        "cannot open the keys {}; `keys.path` names the file, on the command line --set workload.keys.path=FILE",
+        path.display()
+    )
 }
 
 fn key_of(line: &[u8], is_tsv: bool) -> Option<&[u8]> {

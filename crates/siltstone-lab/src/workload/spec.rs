@@ -181,11 +181,15 @@ impl Spec {
         if shipped.is_none() {
             resolve_paths(&mut table, Path::new(&origin).parent().unwrap_or(Path::new("")));
         }
+        let apply = |table: &mut toml::Table, (name, value): &(String, toml::Value)| {
+            setting::set(table, name, value.clone()).map_err(|what| anyhow::anyhow!("{name}: {what}"))
+        };
+        // The text may name a file of keys that is not there, if a setting names another.
+        let mut of_keys = set.iter().filter(|(name, _)| name.starts_with("keys."));
+        of_keys.try_for_each(|setting| apply(&mut table, setting))?;
         // As it stands first, so that messages tell the lines of the file.
         let spec = Spec::parse_counted(&text, &origin, count_records(&table)?)?;
-        for (name, value) in set {
-            setting::set(&mut table, name, value.clone()).map_err(|what| anyhow::anyhow!("{name}: {what}"))?;
-        }
+        set.iter().try_for_each(|setting| apply(&mut table, setting))?;
         if set.is_empty() && !spec.has_paths() {
             return Ok(spec);
         }

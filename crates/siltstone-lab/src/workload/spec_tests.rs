@@ -20,8 +20,22 @@ fn golden(name: &str, text: &str) {
 }
 
 fn shipped(name: &str, records: Option<i64>) -> Spec {
-    let set: Vec<(String, toml::Value)> = records.map(|n| ("records".to_owned(), n.into())).into_iter().collect();
+    let mut set: Vec<(String, toml::Value)> = records.map(|n| ("records".to_owned(), n.into())).into_iter().collect();
+    if name == "real-data" {
+        set.push(("keys.path".to_owned(), own_data().into()));
+    }
     Spec::choose(name, &set).unwrap()
+}
+
+/// A file for the spec that needs one, beside the tests' program: it may stay there.
+fn own_data() -> &'static str {
+    static PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+    PATH.get_or_init(|| {
+        let path = std::env::current_exe().unwrap().with_file_name("workload-tests.tsv");
+        let line = |i: u64| format!("path/{}:{i}\twhat stands in line {i}{}\n", i % 97, "!".repeat(index(i % 61)));
+        std::fs::write(&path, (0..5000).map(line).collect::<String>()).unwrap();
+        path.to_str().unwrap().to_owned()
+    })
 }
 
 /// One number for all that up to `most` operations of a client say.
@@ -79,7 +93,8 @@ fn every_shipped_spec_gives_what_it_always_gave() {
 #[test]
 fn a_spec_is_the_same_after_a_round_trip() {
     for (name, text) in Spec::shipped() {
-        let spec = Spec::parse(text, name).unwrap();
+        // One counts its records in a file.
+        let spec = if text.contains("records = ") { Spec::parse(text, name).unwrap() } else { shipped(name, None) };
         assert_eq!(spec.name, *name);
         assert!(!spec.about.is_empty() && text.starts_with("# "), "{name}: where it comes from stands in its header");
         assert_eq!(Spec::parse(spec.text(), "again").unwrap(), spec, "{name}");
@@ -521,4 +536,26 @@ fn wrong_specs_are_refused_with_their_line_and_what_would_be_right() {
         }
     }
     golden("workload-refusals.txt", &text);
+}
+
+/// A whole spec of the documents is read as it stands, and a part of one with a phase after it.
+#[test]
+fn the_specs_of_the_documents_are_right() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut seen = 0;
+    for document in ["README.md", "docs/workloads.md", "docs/design/0008-workloads-and-runs.md"] {
+        let text = std::fs::read_to_string(root.join(document)).unwrap();
+        for block in text.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap()) {
+            let is_whole = block.contains("[[phase]]");
+            if !is_whole && !block.contains("[keys]") {
+                continue;
+            }
+            seen += 1;
+            let phase = "\n[[phase]]\nname = \"load\"\noperations = 100\nmix = [{ do = \"insert\" }]\n";
+            let text = if is_whole { block.to_owned() } else { format!("name = \"part\"\n{block}{phase}") };
+            let read = Spec::parse(&text, document);
+            assert!(read.is_ok(), "{document}: {:#}\n{block}", read.unwrap_err());
+        }
+    }
+    assert!(seen >= 3, "{seen} specs");
 }

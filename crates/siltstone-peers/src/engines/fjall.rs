@@ -8,7 +8,7 @@ use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy,
 use fjall::{CompressionType, Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
 use crate::process;
-use crate::store::{Budget, Sink, Store};
+use crate::store::{Budget, Compression, Sink, Store};
 
 /// An open fjall database with one keyspace.
 pub(crate) struct Fjall {
@@ -36,11 +36,15 @@ impl Store for Fjall {
         let filter = BloomConstructionPolicy::BitsPerKey(f32::from(budget.filter_bits_per_key));
         let memtable_bytes = u64::try_from(budget.memtable_bytes)?;
         let block_bytes = u32::try_from(budget.block_bytes)?;
+        let compression = match budget.compression {
+            Compression::None => CompressionPolicy::disabled(),
+            Compression::Lz4 => CompressionPolicy::all(CompressionType::Lz4),
+        };
         let options = || {
             KeyspaceCreateOptions::default()
                 .max_memtable_size(memtable_bytes)
                 .data_block_size_policy(BlockSizePolicy::all(block_bytes))
-                .data_block_compression_policy(CompressionPolicy::disabled())
+                .data_block_compression_policy(compression.clone())
                 .index_block_compression_policy(CompressionPolicy::disabled())
                 .filter_policy(FilterPolicy::all(FilterPolicyEntry::Bloom(filter)))
         };

@@ -13,12 +13,14 @@ pub(crate) mod siltstone;
 
 use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use crate::run::{self, Job, Row};
-use crate::steady;
+use crate::row::Row;
+use crate::run::{self, Job};
+use crate::store::Compression;
+use crate::{spec, steady};
 
 /// Calls a function with the type of an engine's store.
 macro_rules! with_store {
@@ -73,6 +75,36 @@ impl Engine {
             Engine::Fjall => "fjall",
             Engine::Redb => "redb",
         }
+    }
+
+    /// Whether it is a log-structured merge store: redb is a reference only.
+    pub(crate) fn is_lsm(self) -> bool {
+        self != Engine::Redb
+    }
+
+    /// Checks that it can compress like this.
+    ///
+    /// # Errors
+    /// If it, or this build of it, cannot.
+    pub(crate) fn check(self, compression: Compression) -> Result<()> {
+        if compression == Compression::Lz4 {
+            let can = !matches!(self, Engine::LevelDb | Engine::Redb);
+            ensure!(can, "{} has no LZ4 (LevelDB has Snappy alone, redb nothing): leave it out", self.name());
+            let is_built = self != Engine::RocksDb || cfg!(feature = "rocksdb-lz4");
+            ensure!(
+                is_built,
+                "this build's RocksDB has no LZ4: enable the feature `rocksdb-lz4`, which compiles it anew"
+            );
+        }
+        Ok(())
+    }
+
+    /// Runs the phases of a spec in this process.
+    ///
+    /// # Errors
+    /// As [`run`](Self::run).
+    pub(crate) fn spec(self, job: &spec::Job, dir: &Path) -> Result<Vec<Row>> {
+        with_store!(self, spec::run, (self, job, dir))
     }
 
     /// Runs `job` in this process.

@@ -8,7 +8,7 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Options, ReadOptions, WaitForCompactOptions, WriteOptions,
 };
 
-use crate::store::{Budget, Sink, Store};
+use crate::store::{Budget, Compression, Sink, Store};
 
 /// An open RocksDB.
 pub(crate) struct RocksDb {
@@ -29,7 +29,10 @@ impl Store for RocksDb {
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(budget.memtable_bytes);
         options.set_max_background_jobs(i32::from(budget.threads));
-        options.set_compression_type(DBCompressionType::None);
+        options.set_compression_type(match budget.compression {
+            Compression::None => DBCompressionType::None,
+            Compression::Lz4 => DBCompressionType::Lz4,
+        });
         options.set_bytes_per_sync(1 << 20);
 
         let mut write = WriteOptions::default();

@@ -5,10 +5,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result};
 use siltstone::db::{Db, Durability, Keyspace};
-use siltstone::options::Compression;
+use siltstone::options::Compression as Codec;
 use siltstone::{KeyspaceOptions, Options};
 
-use crate::store::{Budget, Sink, Store};
+use crate::store::{Budget, Compression, Sink, Store};
 
 /// An open Siltstone store and its default keyspace.
 pub(crate) struct Siltstone {
@@ -77,7 +77,10 @@ fn options(budget: &Budget) -> Result<Options> {
             memtable_bytes: u64::try_from(budget.memtable_bytes)?,
             block_bytes: u32::try_from(budget.block_bytes)?,
             filter_bits_per_key: f64::from(budget.filter_bits_per_key),
-            compression: vec![Compression::None],
+            compression: vec![match budget.compression {
+                Compression::None => Codec::None,
+                Compression::Lz4 => Codec::Lz4,
+            }],
             ..KeyspaceOptions::default()
         },
         ..Options::default()

@@ -90,6 +90,47 @@ fn ten_thousand_compactions_fit_in_five_million_bytes_and_no_file_is_lost() {
     }
 }
 
+/// Whatever a run did, its page can be sent around. With all changes this one has 7 MB.
+#[test]
+fn a_long_history_is_thinned_out_until_it_fits_and_the_page_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 16_000).unwrap();
+    let page = run_page(folder.path()).unwrap();
+    assert!(page.len() < 5_000_000, "{} bytes", page.len());
+    let data = data_of(&page);
+    let mut left_out = 0;
+    for subject in data["subjects"].as_array().unwrap() {
+        let trial = folder.path().join(format!("trials/{}-1", subject["name"].as_str().unwrap()));
+        let lines = |name: &str| fs::read_to_string(trial.join(name)).unwrap();
+        let tree = &subject["trees"][0];
+        assert_eq!(unpacked(tree), replayed(&lines("tree.jsonl")), "the tree at the end is the whole one");
+        let kept = tree["compactions"]["at"].as_array().unwrap().len();
+        let by = tree["by"].as_array().unwrap();
+        assert!(by.iter().all(|by| (1..=kept).contains(&usize::try_from(by.as_u64().unwrap()).unwrap())));
+        assert!(kept > 1000, "{kept}");
+        let all = lines("compactions.jsonl").lines().count();
+        assert_eq!(tree["left_out"].as_u64().unwrap(), u64::try_from(all - kept).unwrap());
+        left_out += all - kept;
+    }
+    let note = data["notes"].as_array().unwrap().last().unwrap().as_str().unwrap().to_owned();
+    assert!(note.contains(&format!("{left_out} smaller ones")), "{note}");
+}
+
+#[test]
+fn the_machine_of_each_trial_is_on_the_page() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 20).unwrap();
+    let data = data_of(&run_page(folder.path()).unwrap());
+    let machines = data["machines"].as_array().unwrap();
+    assert_eq!(machines.len(), 2);
+    assert_eq!((&machines[1]["trial"], &machines[1]["cores"]), (&json!("toy-lazy-1"), &json!(2)));
+    // A folder from elsewhere may lack it.
+    fs::remove_file(folder.path().join("trials/toy-lazy-1/machine.json")).unwrap();
+    assert_eq!(data_of(&run_page(folder.path()).unwrap())["machines"].as_array().unwrap().len(), 1);
+    fs::write(folder.path().join("trials/toy-lazy-1/machine.json"), "{}").unwrap();
+    assert!(format!("{:#}", run_page(folder.path()).unwrap_err()).contains("machine.json"));
+}
+
 #[test]
 fn what_is_wrong_is_told_with_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
