@@ -1,8 +1,14 @@
-//! How fast operations are made: `cargo bench -p siltstone-lab --bench generator [operations]`.
+//! How fast operations are made, and in how little memory.
+//!
+//! ```sh
+//! cargo bench -p siltstone-lab --bench generator                # rates; an argument is the operations of a round
+//! cargo bench -p siltstone-lab --bench generator -- --memory    # peak memory with a thousand million keys: minutes
+//! ```
 //!
 //! One core, 16-byte keys, values of 100 bytes. The bars: 10 million operations a second with uniform keys, 6 million with Zipf-distributed ones, so
-//! that the generator never bounds a benchmark. Each figure is the best of five rounds, in processor time; below a bar the program fails.
-#![allow(missing_docs, clippy::disallowed_macros, reason = "a program that prints its figures")]
+//! that the generator never bounds a benchmark. Each figure is the best of five rounds, in processor time; below a bar the program fails. Memory is the peak of
+//! what the whole program had resident; above 64 MiB it fails.
+#![allow(missing_docs, clippy::disallowed_macros, clippy::disallowed_methods, reason = "it measures and prints")]
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -10,6 +16,7 @@ use std::process::ExitCode;
 use siltstone_lab::workload::{Generator, Spec};
 
 const ROUNDS: usize = 5;
+const MOST_MIB: f64 = 64.0;
 
 /// What is measured, the bar in millions a second, and the mix.
 const CASES: [(&str, f64, &str); 8] = [
@@ -27,9 +34,9 @@ const CASES: [(&str, f64, &str); 8] = [
     ("deletes at random", 0.0, r#"{ do = "insert", share = 0.5 }, { do = "delete", share = 0.5 }"#),
 ];
 
-fn spec(mix: &str, operations: u64) -> Spec {
+fn spec(records: u64, mix: &str, operations: u64) -> Spec {
     let text = format!(
-        "name = \"bench\"\nrecords = 10_000_000\n[keys]\nkind = \"string\"\nbytes = 16\n[[phase]]\nname = \"load\"\noperations = \"100%\"\n\
+        "name = \"bench\"\nrecords = {records}\n[keys]\nkind = \"string\"\nbytes = 16\n[[phase]]\nname = \"load\"\noperations = \"100%\"\n\
          mix = [{{ do = \"insert\" }}]\n[[phase]]\nname = \"run\"\noperations = {operations}\nmix = [{mix}]\n"
     );
     Spec::parse(&text, "bench").expect("a right spec")
@@ -51,7 +58,42 @@ fn rate(generator: &mut Generator) -> f64 {
     operations as f64 / (cpu_s() - start) / 1e6
 }
 
+/// The most that this program has had resident, in MiB.
+fn peak_mib() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux says what a program takes");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a line for the peak");
+    line.trim().trim_end_matches(" kB").parse::<f64>().expect("a number") / 1024.0
+}
+
+/// Makes all keys, then ten million operations and shows the peak so far after each; false if it is too much.
+fn memory() -> bool {
+    let mut is_small = true;
+    // The last is about the largest of those that delete anywhere: a bit for each key.
+    let cases = [
+        (
+            1_000_000_000,
+            "uniform and zipf 0.99",
+            r#"{ do = "get", share = 0.5 }, { do = "update", share = 0.5, law = { kind = "zipf", theta = 0.99 } }"#,
+        ),
+        (400_000_000, "deletes at random", r#"{ do = "get", share = 0.5 }, { do = "delete", share = 0.5 }"#),
+    ];
+    for (records, name, mix) in cases {
+        let spec = spec(records, mix, 10_000_000);
+        let mut generator = Generator::new(&spec, 0).expect("a generator");
+        rate(&mut generator);
+        assert!(generator.next_phase());
+        rate(&mut generator);
+        let peak_mib = peak_mib();
+        println!("{records:>12} keys, then 10 M operations, {name:<22} peak {peak_mib:5.1} MiB of {MOST_MIB}");
+        is_small &= peak_mib <= MOST_MIB;
+    }
+    is_small
+}
+
 fn main() -> ExitCode {
+    if std::env::args().any(|argument| argument == "--memory") {
+        return if memory() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let operations = std::env::args().skip(1).find_map(|argument| argument.parse().ok()).unwrap_or(4_000_000);
     let mut is_slow = false;
     let mut show = |name: &str, best: f64, bar: f64| {
@@ -62,7 +104,7 @@ fn main() -> ExitCode {
     };
     let mut load: f64 = 0.0;
     for (name, bar, mix) in CASES {
-        let spec = spec(mix, operations);
+        let spec = spec(10_000_000, mix, operations);
         let mut best: f64 = 0.0;
         for _ in 0..ROUNDS {
             let mut generator = Generator::new(&spec, 0).expect("a generator");

@@ -10,8 +10,9 @@ use siltstone_lab::load::{PhaseResult, run_phase};
 use siltstone_lab::report::{duration_ns, number};
 use siltstone_lab::workload::{BASIC, Phase, Workload, basic};
 
+use super::args::Telling;
 use crate::interrupt::Interrupt;
-use crate::output::{print, print_json, text_table};
+use crate::output::text_table;
 use crate::progress::{Meter, line};
 use crate::store::OptionArgs;
 
@@ -52,12 +53,8 @@ pub(crate) struct Bench {
     seed: u64,
     #[command(flatten)]
     options: OptionArgs,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the rows as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 impl Bench {
@@ -79,11 +76,7 @@ impl Bench {
         let db = Db::open(&path, options.clone())?;
         let rows = self.run_phases(&db, &options, &workload, interrupt)?;
         db.close()?;
-        if self.json {
-            print_json(&rows)?
-        } else {
-            print(&text(&rows))?
-        }
+        self.telling.print(&rows[..], text)?;
         Ok(ExitCode::SUCCESS)
     }
 
@@ -113,14 +106,14 @@ impl Bench {
         workload: &Workload,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<PhaseResult>> {
-        if !self.quiet {
+        if !self.telling.quiet {
             let (key, value) = (workload.key_bytes, workload.value_bytes);
             line(&format!("bench: {} keys of {key} bytes, values of {value}, seed {}", self.num, self.seed));
         }
         let mut rows = Vec::new();
         for phase in &workload.phases {
             let keyspace = keyspace(db, options, phase)?;
-            let mut meter = Meter::new(&phase.name, "operations", Some(phase.count), self.quiet);
+            let mut meter = Meter::new(&phase.name, "operations", Some(phase.count), self.telling.quiet);
             let row = run_phase(db, &keyspace, workload, phase, &mut |done| {
                 meter.update(done, 0, done);
                 !interrupt.is_set()

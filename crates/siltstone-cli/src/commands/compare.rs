@@ -5,15 +5,15 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use clap::Args;
-use siltstone_lab::compare::{Comparison, DEFINITIONS, Fixed, Generated, Observer, Plan, Source, Step, compare};
+use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
-use siltstone_lab::strategy::choose;
 use siltstone_lab::workload::Workload;
 
+use super::args::{Compared, Telling};
 use super::import::{FileSource, OnError};
 use crate::format::{Format, format_for};
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, print, print_json, text_table};
+use crate::output::{Cell, text_table};
 use crate::progress::{Meter, line};
 use crate::store::{OptionArgs, shown};
 
@@ -22,9 +22,10 @@ const COLUMNS_A_TABLE: usize = 8;
 
 /// Load the same data into one store per compaction strategy, update, delete and read it, and print the figures side by side.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print a list of objects, one a strategy, instead of the table; no report unless --html says where")))]
 #[command(after_long_help = "Examples:
   siltstone compare                                        a built-in workload
-  siltstone compare words.tsv.gz --strategies leveling,tiering
+  siltstone compare words.tsv.gz --strategy leveling,tiering
   siltstone compare people.csv --header --json > figures.json
   siltstone compare log.jsonl --updates 2 --html report.html
 
@@ -34,9 +35,8 @@ one after the other, and are removed. A sorted FILE needs hardly any merging; up
 pub(crate) struct Compare {
     /// The data; without it, records are generated
     file: Option<PathBuf>,
-    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
-    #[arg(long, visible_alias = "strategy", value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
-    strategies: Vec<String>,
+    #[command(flatten)]
+    compared: Compared,
     /// Records of the built-in workload: 16-byte keys in random order, 100-byte values
     #[arg(long, default_value_t = 1_000_000, conflicts_with = "file", value_parser = clap::value_parser!(u64).range(1..=100_000_000_000))]
     num: u64,
@@ -72,12 +72,8 @@ pub(crate) struct Compare {
     no_html: bool,
     #[command(flatten)]
     options: OptionArgs,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print a list of objects, one a strategy, instead of the table; no report unless --html says where
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 fn share(text: &str) -> Result<f64, String> {
@@ -89,19 +85,15 @@ impl Compare {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let source = self.source()?;
         let plan = self.plan()?;
-        if !self.quiet {
+        if !self.telling.quiet {
             let names: Vec<&str> = plan.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!("compare: {} under {}", source.describe(), names.join(", ")));
         }
-        let mut watch = Watch { interrupt, quiet: self.quiet, meter: None, phase: String::new() };
+        let mut watch = Watch { interrupt, quiet: self.telling.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
         watch.end();
         let comparison = result?;
-        if self.json {
-            print_json(&comparison.rows)?
-        } else {
-            print(&text(&comparison))?
-        }
+        self.telling.print(&comparison.rows, |_| text(&comparison))?;
         self.write_html(&comparison)?;
         Ok(ExitCode::SUCCESS)
     }
@@ -124,26 +116,15 @@ impl Compare {
     }
 
     fn plan(&self) -> anyhow::Result<Plan> {
-        let strategies = self.strategies.iter().map(|name| choose(name)).collect::<anyhow::Result<Vec<_>>>()?;
-        for (i, strategy) in strategies.iter().enumerate() {
-            let name = &strategy.name;
-            ensure!(strategies[..i].iter().all(|other| other.name != *name), "strategy {name:?} is named twice");
-        }
+        let strategies = self.compared.choose()?;
         let (options, given) = self.options.read()?;
-        let keyspace = given.get("keyspace").and_then(toml::Value::as_table);
-        let in_keyspace = |name| keyspace.is_some_and(|table| table.contains_key(name));
-        ensure!(!in_keyspace("strategy"), "keyspace.strategy is what is compared: use --strategies");
+        let fixed = Compared::fixed(&given)?;
         let dir = self.dir.clone().unwrap_or_else(std::env::temp_dir);
         ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
         Ok(Plan {
             strategies,
             options,
-            fixed: Fixed {
-                memtable: in_keyspace("memtable_bytes"),
-                file: in_keyspace("file_bytes"),
-                cache: given.contains_key("cache_bytes"),
-                write_memory: given.contains_key("write_memory_bytes"),
-            },
+            fixed,
             reads: self.reads,
             update_share: self.updates,
             delete_share: self.deletes,
@@ -154,7 +135,7 @@ impl Compare {
 
     fn write_html(&self, comparison: &Comparison) -> anyhow::Result<()> {
         let by_default = self.html.as_os_str() == "siltstone-compare.html";
-        if self.no_html || (self.json && by_default) {
+        if self.no_html || (self.telling.json && by_default) {
             return Ok(());
         }
         std::fs::write(&self.html, html(comparison))

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::args::Telling;
 use crate::format::{self, Format, Place};
 use crate::interrupt::Interrupt;
 use crate::output::print_json;
@@ -16,6 +17,7 @@ const TICK: u64 = 1 << 10;
 
 /// Write all records to a file or standard output, in key order.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print the totals as JSON; only with a FILE")))]
 #[command(after_long_help = "Examples:
   siltstone export shop                            TSV to standard output
   siltstone export shop shop.jsonl.zst
@@ -40,12 +42,8 @@ pub(crate) struct Export {
     range: RangeArgs,
     #[command(flatten)]
     spelling: Spelling,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the totals as JSON; only with a FILE
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 impl Export {
@@ -53,7 +51,7 @@ impl Export {
         let place = Place::from(self.file.as_path());
         let to_file = place != Place::Stream;
         anyhow::ensure!(
-            to_file || !self.json,
+            to_file || !self.telling.json,
             "--json prints totals to standard output, where the records go: give a FILE"
         );
         let bounds = self.range.bounds(self.spelling)?;
@@ -61,7 +59,7 @@ impl Export {
         let keyspace = self.place.find(&db)?;
         let snapshot = db.snapshot();
         let mut output = format::Export::open(&place, self.format, self.header)?;
-        let mut meter = Meter::new("export", "records", None, self.quiet || !to_file);
+        let mut meter = Meter::new("export", "records", None, self.telling.quiet || !to_file);
         let (mut records, mut bytes) = (0u64, 0u64);
         if !is_backwards(&bounds) {
             let mut range = keyspace.range_at(bounds, &snapshot)?;
@@ -80,7 +78,7 @@ impl Export {
         }
         output.finish()?;
         let done = meter.finish(records, bytes);
-        if self.json {
+        if self.telling.json {
             print_json(&done)?;
         }
         Ok(ExitCode::SUCCESS)

@@ -9,6 +9,7 @@ use serde::Serialize;
 use siltstone::{Batch, Db, Durability};
 
 use super::DurabilityArg;
+use super::args::Telling;
 use crate::failure::Interrupted;
 use crate::format::{self, Format, Next, Place, open_import};
 use crate::interrupt::Interrupt;
@@ -24,6 +25,7 @@ const TOLD: u64 = 20;
 
 /// Load records from a file or standard input.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print the totals as JSON")))]
 #[command(after_long_help = "Examples:
   siltstone import shop words.tsv                  key, tab, value, byte for byte
   siltstone import shop people.csv --header        two columns, the first line names them
@@ -50,12 +52,8 @@ pub(crate) struct Import {
     /// When each batch of about 1 MiB is safe from what; in any case all is synced at the end
     #[arg(long, value_enum, default_value = "buffered")]
     durability: DurabilityArg,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the totals as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 /// What a bad line does.
@@ -80,7 +78,7 @@ impl Import {
         let mut input = open_import(&place, self.format, self.header)?;
         let db = self.place.store.open_or_create()?;
         let keyspace = self.place.find_or_create(&db)?;
-        let mut meter = Meter::new("import", "records", input.total, self.quiet);
+        let mut meter = Meter::new("import", "records", input.total, self.telling.quiet);
         let mut loader = Loader {
             db: &db,
             durability: self.durability.into(),
@@ -131,7 +129,7 @@ impl Import {
                 if bad_lines > 0 {
                     line(&format!("import: {bad_lines} bad lines left out"));
                 }
-                if self.json {
+                if self.telling.json {
                     print_json(&Totals { done, bad_lines })?;
                 }
                 Ok(ExitCode::SUCCESS)
@@ -148,7 +146,7 @@ impl Import {
     }
 
     fn tell_bad_line(&self, count: u64, number: u64, why: &str) {
-        if !self.quiet && count <= TOLD {
+        if !self.telling.quiet && count <= TOLD {
             line(&format!("import: line {number}: {why}"));
             if count == TOLD {
                 line("import: further bad lines are counted, not told");

@@ -1,5 +1,6 @@
 //! The commands, one module each.
 
+mod args;
 mod bench;
 mod checkpoint;
 mod compact;

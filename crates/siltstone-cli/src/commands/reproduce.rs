@@ -10,12 +10,14 @@ use clap::Args;
 use siltstone_lab::experiment::{Experiment, Finding, RunResult, Verdict, judge, run_all, study};
 use siltstone_lab::num::count;
 
+use super::args::Telling;
 use crate::interrupt::Interrupt;
 use crate::output::print;
 use crate::progress::{Meter, line};
 
 /// Run a published study again and say which of its claims hold.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print a JSON object for each claim")))]
 #[command(after_long_help = "Examples:
   siltstone reproduce luo19
   siltstone reproduce luo19 --figure 9 --scale 1000
@@ -43,18 +45,14 @@ pub(crate) struct Reproduce {
     /// Write a JSON object for each run, with all that it measured
     #[arg(long, value_name = "FILE")]
     runs: Option<PathBuf>,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print a JSON object for each claim
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 impl Reproduce {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let experiments = self.experiments()?;
-        let meter = Mutex::new(Meter::new(&self.study, "runs", Some(1000), self.quiet));
+        let meter = Mutex::new(Meter::new(&self.study, "runs", Some(1000), self.telling.quiet));
         let results = run_all(&experiments, self.scale, self.seed, &|done, total| {
             let (done, total) = (count(done), count(total));
             meter.lock().unwrap_or_else(PoisonError::into_inner).update(done, 0, done * 1000 / total.max(1));
@@ -68,7 +66,7 @@ impl Reproduce {
             let own: Vec<_> = results.iter().filter(|result| result.experiment == experiment.id).cloned().collect();
             findings.push((experiment, judge(experiment, &own)));
         }
-        if self.json {
+        if self.telling.json {
             for finding in findings.iter().flat_map(|(_, findings)| findings) {
                 print(&(serde_json::to_string(finding)? + "\n"))?;
             }

@@ -5,19 +5,19 @@ use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, anyhow, bail, ensure};
-use clap::{Args, ValueEnum};
+use clap::Args;
 use siltstone::Options;
-use siltstone_lab::compare::{Fixed, Scale};
+use siltstone_lab::compare::Scale;
 use siltstone_lab::report::run_page;
 use siltstone_lab::run::{
     Place, Question, Results, RunProgress, SimDevice, load_bytes, read_question, run_all, trials,
 };
 use siltstone_lab::setting;
-use siltstone_lab::strategy::choose;
 use siltstone_lab::workload::Spec;
 
+use super::args::{Compared, Telling, World};
 use crate::interrupt::Interrupt;
-use crate::output::{print, print_json};
+use crate::output::print;
 use crate::progress::{RunMeter, line};
 use crate::store::OptionArgs;
 
@@ -25,6 +25,7 @@ mod table;
 
 /// Run a workload under compaction strategies, and keep what came of it in a folder.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print a list of objects, one a trial, instead of the table")))]
 #[command(after_long_help = "Examples:
   siltstone run ycsb-a
   siltstone run ycsb-a --strategy leveling,tiering,./mine.toml --html report.html
@@ -50,12 +51,11 @@ With --world sim the real engine runs on a simulated disk in virtual time: one t
 pub(crate) struct Run {
     /// A shipped workload or a file (./mine.toml); may be left out with --resume
     spec: Option<String>,
-    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
-    #[arg(long, visible_alias = "strategies", value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
-    strategy: Vec<String>,
+    #[command(flatten)]
+    compared: Compared,
     /// Real files and real time, or a simulated disk in virtual time
     #[arg(long, value_enum, default_value = "disk")]
-    world: Where,
+    world: World,
     /// Repetitions of each strategy, each with a seed of its own
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeat: u32,
@@ -79,26 +79,14 @@ pub(crate) struct Run {
     html: Option<PathBuf>,
     #[command(flatten)]
     options: OptionArgs,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print a list of objects, one a trial, instead of the table
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Where {
-    /// Real files, real time
-    Disk,
-    /// A simulated disk, virtual time
-    Sim,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 impl Run {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         if let Some(dir) = &self.dir {
-            ensure!(self.world == Where::Disk, "--dir is for --world disk: the simulated world has no folder");
+            ensure!(self.world == World::Disk, "--dir is for --world disk: the simulated world has no folder");
             ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
         }
         if let Some(folder) = &self.plan {
@@ -106,7 +94,7 @@ impl Run {
         }
         let results = self.results()?;
         let question = results.question();
-        if !self.quiet {
+        if !self.telling.quiet {
             let names: Vec<&str> = question.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!(
                 "run: {} under {}, {} trials, results in {}",
@@ -117,18 +105,15 @@ impl Run {
             ));
         }
         let jobs = self.jobs.map_or_else(cores, usize::from);
-        let meter = Mutex::new(RunMeter::new("run", self.quiet));
+        let meter = Mutex::new(RunMeter::new("run", self.telling.quiet));
         let rows = run_all(&results, jobs, self.dir.as_deref(), &|progress: &RunProgress| {
             meter.lock().unwrap_or_else(PoisonError::into_inner).update(progress);
             !interrupt.is_set()
         });
         meter.into_inner().unwrap_or_else(PoisonError::into_inner).clear();
         let rows = rows.map_err(|error| self.how_to_go_on(error, results.folder()))?;
-        if self.json {
-            print_json(&rows)?;
-        } else {
-            print(&table::text(question, &rows)?)?;
-        }
+        let text = table::text(question, &rows)?;
+        self.telling.print(&rows, |_| text)?;
         if let Some(path) = &self.html {
             let page = run_page(results.folder())?;
             std::fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
@@ -179,7 +164,7 @@ impl Run {
         let (of_workload, rest) = self.options.split("workload.")?;
         let (of_device, rest) = rest.split("device.")?;
         let spec = Spec::choose(spec, &of_workload)?;
-        let strategies = self.strategy.iter().map(|name| choose(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let strategies = self.compared.choose()?;
         let (options, given) = rest.read()?;
         let options = scaled(&spec, options, &given)?;
         for chosen in &strategies {
@@ -193,8 +178,8 @@ impl Run {
             );
         }
         let world = match self.world {
-            Where::Disk => Place::Disk,
-            Where::Sim => Place::Sim,
+            World::Disk => Place::Disk,
+            World::Sim => Place::Sim,
         };
         ensure!(
             of_device.is_empty() || world == Place::Sim,
@@ -234,15 +219,7 @@ fn device(set: &[(String, toml::Value)]) -> anyhow::Result<SimDevice> {
 
 /// The sizes that were not given, scaled to the records that the workload inserts.
 fn scaled(spec: &Spec, options: Options, given: &toml::Table) -> anyhow::Result<Options> {
-    let keyspace = given.get("keyspace").and_then(toml::Value::as_table);
-    let in_keyspace = |name| keyspace.is_some_and(|table| table.contains_key(name));
-    ensure!(!in_keyspace("strategy"), "keyspace.strategy is what is compared: use --strategy");
-    let fixed = Fixed {
-        memtable: in_keyspace("memtable_bytes"),
-        file: in_keyspace("file_bytes"),
-        cache: given.contains_key("cache_bytes"),
-        write_memory: given.contains_key("write_memory_bytes"),
-    };
+    let fixed = Compared::fixed(given)?;
     let strategy = options.keyspace.strategy.clone();
     Ok(Scale::new(&options, fixed, load_bytes(spec)?).apply(&options, &strategy))
 }

@@ -14,6 +14,7 @@ use siltstone_lab::report::number;
 use siltstone_lab::trace::fit::{Fit as Fitted, fit};
 use siltstone_lab::trace::{Show as Ask, Source, TraceShow, export, import, show};
 
+use super::args::Telling;
 use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::{Cell, Output, print, print_json, text_table};
@@ -70,16 +71,13 @@ struct Show {
     /// Keys as hexadecimal digits
     #[arg(long)]
     hex: bool,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 /// Describe a trace as a workload spec.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print everything that was fitted as JSON, the spec included")))]
 #[command(after_long_help = "Examples:
   siltstone trace fit shop.trace
   siltstone trace fit shop.trace --out shop.toml
@@ -99,16 +97,13 @@ struct Fit {
     /// Name of the workload; default the file's
     #[arg(long)]
     name: Option<String>,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print everything that was fitted as JSON, the spec included
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 /// Make a trace of a text.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print the totals as JSON")))]
 #[command(after_long_help = "Examples:
   siltstone trace import workload.txt workload.trace
 
@@ -118,16 +113,13 @@ struct Import {
     file: PathBuf,
     /// The new trace
     out: PathBuf,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the totals as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 /// Write a trace as text.
 #[derive(Args)]
+#[command(mut_arg("json", |arg| arg.help("Print the totals as JSON")))]
 #[command(after_long_help = "Examples:
   siltstone trace export shop.trace workload.txt
   siltstone trace export shop.trace workload.txt --hex    keys that hold blanks or any bytes
@@ -142,12 +134,8 @@ struct Export {
     /// Keys as hexadecimal digits
     #[arg(long)]
     hex: bool,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the totals as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 impl Trace {
@@ -166,7 +154,7 @@ impl Trace {
 impl Show {
     fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let mut source = Source::open(&self.file)?;
-        let mut meter = Meter::new("show", "operations", Some(source.progress().0), self.quiet);
+        let mut meter = Meter::new("show", "operations", Some(source.progress().0), self.telling.quiet);
         let ask = Ask { first: self.first, hex: self.hex };
         let shown = show(&mut source, ask, &mut |done, read| {
             meter.update(done, 0, read);
@@ -174,11 +162,7 @@ impl Show {
         });
         meter.clear();
         let shown = shown?;
-        if self.json {
-            print_json(&shown)?;
-        } else {
-            print(&text(&shown))?;
-        }
+        self.telling.print(&shown, text)?;
         if let Some(error) = &shown.error {
             anyhow::bail!("{error}");
         }
@@ -239,7 +223,7 @@ impl Fit {
         let stem = self.file.file_stem().map_or_else(|| "trace".into(), |stem| stem.to_string_lossy().into_owned());
         let allowed = |c: char| if c.is_ascii_alphanumeric() || "-_.+".contains(c) { c } else { '-' };
         let name: String = self.name.as_deref().unwrap_or(&stem).chars().map(allowed).collect();
-        let mut meter = Meter::new("fit", "operations", Some(1000), self.quiet);
+        let mut meter = Meter::new("fit", "operations", Some(1000), self.telling.quiet);
         let fitted = fit(&name, &mut || Source::open(&self.file), &mut |done, share| {
             meter.update(done, 0, floor(share * 1e3));
             !interrupt.is_set()
@@ -250,7 +234,7 @@ impl Fit {
         if let Some(out) = &self.out {
             std::fs::write(out, &fitted.spec).with_context(|| format!("cannot write {}", out.display()))?;
         }
-        match (&self.out, self.json) {
+        match (&self.out, self.telling.json) {
             (_, true) => print_json(&fitted)?,
             (None, false) => print(&fitted.spec)?,
             (Some(out), false) => print(&Self::told(&fitted, out))?,
@@ -320,7 +304,7 @@ impl Import {
     fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let mut source = Source::open(&self.file)?;
         ensure!(matches!(source, Source::Text(_)), "{} is a trace already", self.file.display());
-        let mut meter = Meter::new("import", "operations", Some(source.progress().0), self.quiet);
+        let mut meter = Meter::new("import", "operations", Some(source.progress().0), self.telling.quiet);
         let done = import(&mut source, &self.out, &mut |done, read| {
             meter.update(done, 0, read);
             !interrupt.is_set()
@@ -331,7 +315,7 @@ impl Import {
             std::fs::remove_file(&self.out).with_context(|| format!("cannot remove {}", self.out.display()))?;
             return Err(Interrupted("interrupted; no trace was written".to_owned()).into());
         }
-        if self.json {
+        if self.telling.json {
             print_json(&done)?;
         } else {
             line(&format!("{} operations are in {}", done.operations, self.out.display()));
@@ -343,9 +327,12 @@ impl Import {
 impl Export {
     fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let to_stream = self.out == Path::new("-");
-        ensure!(!(to_stream && self.json), "--json prints totals to standard output, where the text goes: give a file");
+        ensure!(
+            !(to_stream && self.telling.json),
+            "--json prints totals to standard output, where the text goes: give a file"
+        );
         let mut source = Source::open(&self.file)?;
-        let mut meter = Meter::new("export", "operations", Some(source.progress().0), self.quiet || to_stream);
+        let mut meter = Meter::new("export", "operations", Some(source.progress().0), self.telling.quiet || to_stream);
         let mut watch = |done, read| {
             meter.update(done, 0, read);
             !interrupt.is_set()
@@ -378,7 +365,7 @@ impl Export {
                 done.other_keyspaces
             ));
         }
-        if self.json {
+        if self.telling.json {
             print_json(&done)?;
         } else if !to_stream {
             line(&format!("{} operations are in {}", done.operations, self.out.display()));

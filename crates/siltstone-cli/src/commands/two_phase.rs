@@ -16,8 +16,9 @@ use siltstone_lab::num::{float, floor};
 use siltstone_lab::report::{bytes, duration_ns, number};
 use siltstone_lab::workload::{KeyLaw, Workload};
 
+use super::args::{Telling, World as Place};
 use crate::interrupt::Interrupt;
-use crate::output::{print, print_json, text_table};
+use crate::output::text_table;
 use crate::progress::{Meter, line};
 use crate::store::{OptionArgs, size};
 
@@ -53,7 +54,7 @@ pub(crate) struct TwoPhaseCommand {
     utilization: f64,
     /// Where it runs
     #[arg(long, value_enum, default_value = "sim")]
-    world: Where,
+    world: Place,
     /// How writes come in the running phase
     #[arg(long, value_enum, default_value = "constant")]
     arrivals: ArrivalLaw,
@@ -90,20 +91,8 @@ pub(crate) struct TwoPhaseCommand {
     dir: Option<PathBuf>,
     #[command(flatten)]
     options: OptionArgs,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Where {
-    /// A simulated disk in virtual time
-    Sim,
-    /// Real files, real time
-    Disk,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -144,7 +133,7 @@ const SIM_BANDWIDTH: u64 = 100_000;
 impl TwoPhaseCommand {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let ask = self.ask()?;
-        if !self.quiet {
+        if !self.telling.quiet {
             let workload = &ask.workload;
             line(&format!(
                 "two-phase: {} records of {}, strategy {}, {} a phase",
@@ -166,11 +155,7 @@ impl TwoPhaseCommand {
         });
         meter.clear();
         let result = result?;
-        if self.json {
-            print_json(&result)?;
-        } else {
-            print(&self.text(&result))?;
-        }
+        self.telling.print(&result, |result| self.text(result))?;
         Ok(if interrupt.is_set() { ExitCode::from(130) } else { ExitCode::SUCCESS })
     }
 
@@ -180,7 +165,7 @@ impl TwoPhaseCommand {
             Part::Testing => "testing",
             Part::Running => "running",
         };
-        Meter::new(name, "writes", Some(1000), self.quiet)
+        Meter::new(name, "writes", Some(1000), self.telling.quiet)
     }
 
     fn ask(&self) -> anyhow::Result<TwoPhase> {
@@ -188,7 +173,7 @@ impl TwoPhaseCommand {
         if let Some(strategy) = &self.strategy {
             options.keyspace.strategy = siltstone_lab::strategy::choose(strategy)?.option;
         }
-        let is_disk = self.world == Where::Disk;
+        let is_disk = self.world == Place::Disk;
         if is_disk {
             ensure!(self.write_ns.is_none(), "--write-ns is for --world sim: on disk a write takes what it takes");
             options.rate_limit_bytes_per_s = self.bandwidth.unwrap_or(options.rate_limit_bytes_per_s);
@@ -239,8 +224,8 @@ impl TwoPhaseCommand {
 
     fn world(&self) -> anyhow::Result<Box<dyn World>> {
         Ok(match self.world {
-            Where::Disk => Box::new(DiskWorld::new(self.dir.as_deref())?),
-            Where::Sim => {
+            Place::Disk => Box::new(DiskWorld::new(self.dir.as_deref())?),
+            Place::Sim => {
                 let device = Device {
                     bandwidth_bytes_per_s: self.bandwidth.unwrap_or(SIM_BANDWIDTH),
                     background_writes_only: true,

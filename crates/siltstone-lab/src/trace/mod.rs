@@ -22,5 +22,14 @@ pub use show::{KeyspaceSummary, KindSummary, Show, TraceShow, show};
 pub use source::{Kind, Source, Step};
 pub use text::{TextReader, TextWriter};
 
+/// What a keyspace is called, whose name in the trace is `recorded`: a text has no names.
+fn name_of(id: siltstone::version::KeyspaceId, recorded: &str) -> String {
+    match (recorded, id.0) {
+        ("", 0) => "default".to_owned(),
+        ("", id) => format!("keyspace {id}"),
+        (name, _) => name.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -11,7 +11,7 @@ use siltstone::key::hash;
 use siltstone::trace::{Op, TraceEnd, Write};
 use siltstone::version::KeyspaceId;
 
-use super::{Kind, Source};
+use super::{Kind, Source, name_of};
 use crate::num::{count, float, per_second, ratio};
 
 /// What is asked.
@@ -223,8 +223,7 @@ impl Look {
     }
 
     fn name(&self, id: KeyspaceId) -> String {
-        let name = self.spaces.get(&id).map(|space| space.name.clone()).filter(|name| !name.is_empty());
-        name.unwrap_or_else(|| if id.0 == 0 { "default".to_owned() } else { format!("keyspace {}", id.0) })
+        name_of(id, self.spaces.get(&id).map_or("", |space| &space.name))
     }
 
     fn keyspaces(&self) -> Vec<KeyspaceSummary> {

@@ -161,7 +161,8 @@ impl Core {
         self.tracing.on.store(true, Ordering::Release);
         let core = Arc::downgrade(self);
         let step = move || core.upgrade().map_or(LaneStep::Idle, |core| core.trace_step());
-        let lane = Lane { name: "trace".to_owned(), nice: 0, step: Arc::new(step) };
+        // The buffers hold for a while: it need not push a writer aside.
+        let lane = Lane { name: "trace".to_owned(), nice: 5, step: Arc::new(step) };
         match self.executor.start(vec![lane]) {
             Ok(workers) => *run = Some(Run { recorder, workers }),
             Err(error) => {

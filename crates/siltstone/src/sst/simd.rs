@@ -3,7 +3,7 @@
 //! - [`count_below`]: how many of a block's ordered 2-byte key heads are below one. 31 heads of a 4 KiB block are one AVX-512
 //!   compare.
 //! - [`descend`]: the lower bound in a tree of 8-byte prefixes, eight of them a cache line and a level.
-//! - [`prefetch`]: asks for a cache line and waits for nothing.
+//! - [`prefetch`], [`prefetch_for_writing`]: ask for a cache line and wait for nothing.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as arch;
@@ -154,6 +154,19 @@ pub(crate) fn prefetch_address<T>(address: *const T) {
     // SAFETY: a hint: it reads nothing and never faults, whatever the address. SSE is part of every x86-64.
     unsafe {
         arch::_mm_prefetch::<{ arch::_MM_HINT_T0 }>(address.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+/// Asks for the cache line at an address, whatever is there, to be written to: no other core keeps it.
+#[inline(always)]
+pub(crate) fn prefetch_for_writing<T>(address: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint: it changes nothing and never faults, whatever the address. Every x86-64 processor knows it or does nothing at it.
+    unsafe {
+        // The compiler's own form is that of reading, unless it may rely on newer processors.
+        std::arch::asm!("prefetchw [{}]", in(reg) address, options(nostack, preserves_flags, readonly));
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;

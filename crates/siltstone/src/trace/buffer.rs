@@ -1,28 +1,47 @@
 //! Where records are gathered until the trace's lane takes them: the only part of tracing that an operation waits for.
+//!
+//! The lane reads what was written on another core, and its memory is used again. So each line that a record comes to is in the other
+//! core's cache, and getting it back takes longer than the record itself: it is asked for a few records before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::op::{DELETE, Op, PUT, durability_bits, put_batch_head, put_lookup, put_multi_get_head, put_write};
+use super::file::BLOCK_HEADER;
+use super::op::{
+    DELETE, GET, Op, PUT, durability_bits, outcome, put_batch_head, put_lookup, put_multi_get_head, put_write,
+};
 use crate::batch::Batch;
-use crate::codec::{MAX_VARINT, put_varint, write_varint};
+use crate::codec::{MAX_VARINT, write_varint};
 use crate::db::Durability;
 use crate::io::Clock;
 use crate::key::Kind;
 use crate::num::{to_u32, to_u64};
+use crate::sst::simd::prefetch_for_writing;
 use crate::version::KeyspaceId;
 
 /// A reading of the clock takes longer than the rest of a record. Where writes follow one another within this time, on average, so many of
 /// them share one.
 const QUICK_NS: u64 = 2_000;
 const SHARED: u8 = 15;
+/// What stands in front of a key: time, kind, keyspace, two lengths.
+const MOST_HEAD: usize = 4 * MAX_VARINT + 1;
+/// Memory grows by so much at least.
+const GROWTH: usize = 64 << 10;
+/// How far ahead a line is asked for.
+const AHEAD: usize = 192;
+/// Batches with more bytes of keys do not keep the memory in which they were encoded.
+const MOST_SCRATCH: usize = 1 << 20;
 
 /// Records in order of time. Those who write to it take turns.
 pub(crate) struct Buffer {
     clock: Arc<dyn Clock>,
     reads: Arc<Reads>,
+    /// Room for the header of a block, then records up to `end`, then room for more, which holds anything.
     bytes: Vec<u8>,
+    end: usize,
     limit: usize,
+    /// Where records are encoded whose length is not known before.
+    scratch: Vec<u8>,
     /// The time of the first record, and of the last one.
     base_ns: u64,
     last_ns: u64,
@@ -74,7 +93,9 @@ impl Reads {
 
 /// What a buffer held.
 pub(crate) struct Chunk {
+    /// Room for the header of a block, then records up to `end`.
     pub(super) bytes: Vec<u8>,
+    pub(super) end: usize,
     /// The time of the first record, and of the last one.
     pub(super) base_ns: u64,
     pub(super) last_ns: u64,
@@ -90,7 +111,9 @@ impl Buffer {
             clock,
             reads,
             bytes: Vec::new(),
+            end: BLOCK_HEADER,
             limit,
+            scratch: Vec::new(),
             base_ns: now_ns,
             last_ns: now_ns,
             records: 0,
@@ -102,13 +125,14 @@ impl Buffer {
         }
     }
 
-    /// Gives out what it holds, and goes on in `empty`. The next record reads the clock.
-    pub(crate) fn take(&mut self, empty: Vec<u8>) -> Chunk {
-        let bytes = std::mem::replace(&mut self.bytes, empty);
+    /// Gives out what it holds, and goes on in `memory`, whatever that holds. The next record reads the clock.
+    pub(crate) fn take(&mut self, memory: Vec<u8>) -> Chunk {
+        let bytes = std::mem::replace(&mut self.bytes, memory);
+        let end = std::mem::replace(&mut self.end, BLOCK_HEADER);
         self.share = 0;
         let [records, marks] = [&mut self.records, &mut self.marks].map(std::mem::take);
         let lost = std::mem::take(&mut self.lost);
-        Chunk { bytes, base_ns: self.base_ns, last_ns: self.last_ns, records, marks, lost }
+        Chunk { bytes, end, base_ns: self.base_ns, last_ns: self.last_ns, records, marks, lost }
     }
 
     /// Whether there is nothing to take.
@@ -119,60 +143,84 @@ impl Buffer {
     /// Records a write.
     #[inline]
     pub(crate) fn write(&mut self, kind: Kind, keyspace: KeyspaceId, key: &[u8], value: &[u8], durability: Durability) {
-        let Some(delta_ns) = self.begin(key.len()) else { return };
-        // In one piece: time, kind, keyspace, lengths.
-        let mut head = [0; 4 * MAX_VARINT + 1];
-        let mut at = write_varint(&mut head, delta_ns);
-        head[at] = durability_bits(durability) | if kind == Kind::Delete { DELETE } else { PUT };
-        at += 1;
-        at += write_varint(&mut head[at..], u64::from(keyspace.0));
-        at += write_varint(&mut head[at..], to_u64(key.len()));
-        if kind != Kind::Delete {
-            at += write_varint(&mut head[at..], to_u64(value.len()));
+        let bits = durability_bits(durability);
+        match kind {
+            Kind::Delete => self.one(bits | DELETE, keyspace, key, None),
+            _ => self.one(bits | PUT, keyspace, key, Some(to_u64(value.len()))),
         }
-        self.bytes.extend_from_slice(&head[..at]);
-        self.bytes.extend_from_slice(key);
     }
 
     /// Records a batch.
     pub(crate) fn batch(&mut self, batch: &Batch, durability: Durability) {
-        let Some(delta_ns) = self.begin(batch.records().map(|record| record.key.len() + 16).sum()) else { return };
-        put_varint(&mut self.bytes, delta_ns);
-        put_batch_head(&mut self.bytes, u64::from(batch.count()), durability);
-        for record in batch.records() {
-            let value_len = (record.kind != Kind::Delete).then(|| to_u32(record.value.len()));
-            put_write(&mut self.bytes, 0, record.keyspace, record.key, value_len);
-        }
+        self.encoded(|out| {
+            put_batch_head(out, u64::from(batch.count()), durability);
+            for record in batch.records() {
+                let value_len = (record.kind != Kind::Delete).then(|| to_u32(record.value.len()));
+                put_write(out, 0, record.keyspace, record.key, value_len);
+            }
+        });
     }
 
     /// Records a point lookup.
     pub(super) fn get(&mut self, keyspace: KeyspaceId, key: &[u8], found: Option<u32>) {
-        let Some(delta_ns) = self.begin(key.len()) else { return };
-        put_varint(&mut self.bytes, delta_ns);
-        super::op::put_head(&mut self.bytes, super::op::GET, keyspace);
-        put_lookup(&mut self.bytes, key, found);
+        self.one(GET, keyspace, key, Some(outcome(found)));
     }
 
     /// Records several point lookups of one call.
     pub(super) fn multi_get(&mut self, keyspace: KeyspaceId, keys: &[(&[u8], Option<u32>)]) {
-        let Some(delta_ns) = self.begin(keys.iter().map(|(key, _)| key.len() + 16).sum()) else { return };
-        put_varint(&mut self.bytes, delta_ns);
-        put_multi_get_head(&mut self.bytes, keyspace, to_u64(keys.len()));
-        keys.iter().for_each(|(key, found)| put_lookup(&mut self.bytes, key, *found));
+        self.encoded(|out| {
+            put_multi_get_head(out, keyspace, to_u64(keys.len()));
+            keys.iter().for_each(|(key, found)| put_lookup(out, key, *found));
+        });
     }
 
     /// Records anything else.
     pub(crate) fn other(&mut self, op: &Op) {
-        let Some(delta_ns) = self.begin(0) else { return };
-        self.marks += u32::from(op.is_mark());
-        put_varint(&mut self.bytes, delta_ns);
-        op.encode(&mut self.bytes);
+        if self.encoded(|out| op.encode(out)) {
+            self.marks += u32::from(op.is_mark());
+        }
     }
 
-    /// Begins a record with about `bytes` of keys; its time after the record before. None if there is no room.
+    /// Records an operation on one key: kind, keyspace, length of the key, another number, the key.
+    #[inline]
+    fn one(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], number: Option<u64>) {
+        let Some(delta_ns) = self.begin(key.len()) else { return };
+        let out = &mut self.bytes[self.end..][..MOST_HEAD + key.len()];
+        let mut at = write_varint(out, delta_ns);
+        out[at] = kind;
+        at += 1;
+        at += write_varint(&mut out[at..], u64::from(keyspace.0));
+        at += write_varint(&mut out[at..], to_u64(key.len()));
+        if let Some(number) = number {
+            at += write_varint(&mut out[at..], number);
+        }
+        out[at..at + key.len()].copy_from_slice(key);
+        self.end += at + key.len();
+        prefetch_for_writing(self.bytes.as_ptr().wrapping_add(self.end + AHEAD));
+    }
+
+    /// Records what `encode` writes from its kind on; says whether there was room.
+    fn encoded(&mut self, encode: impl FnOnce(&mut Vec<u8>)) -> bool {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        encode(&mut scratch);
+        let begun = self.begin(scratch.len());
+        if let Some(delta_ns) = begun {
+            self.end += write_varint(&mut self.bytes[self.end..], delta_ns);
+            self.bytes[self.end..self.end + scratch.len()].copy_from_slice(&scratch);
+            self.end += scratch.len();
+        }
+        if scratch.capacity() <= MOST_SCRATCH {
+            scratch.clear();
+            self.scratch = scratch;
+        }
+        begun.is_some()
+    }
+
+    /// Begins a record of at most `MOST_HEAD` and `bytes`; its time after the record before. None if there is no room.
     #[inline]
     fn begin(&mut self, bytes: usize) -> Option<u64> {
-        if self.bytes.len() + bytes > self.limit {
+        let end = self.end + MOST_HEAD + bytes;
+        if end > self.bytes.len() && !self.grow(end) {
             self.lost += 1;
             return None;
         }
@@ -182,6 +230,16 @@ impl Buffer {
         }
         self.records += 1;
         Some(now_ns - std::mem::replace(&mut self.last_ns, now_ns))
+    }
+
+    /// Makes room up to `end`; says whether there may be as much.
+    #[cold]
+    fn grow(&mut self, end: usize) -> bool {
+        if end > self.limit {
+            return false;
+        }
+        self.bytes.resize((2 * self.bytes.len()).max(end + GROWTH).min(self.limit), 0);
+        true
     }
 
     #[inline]

@@ -157,15 +157,13 @@ impl TraceWriter {
         Ok(())
     }
 
-    /// Writes `payload`, which is `records` records from `base_ns` on, as a block of its own.
-    pub(super) fn push_block(&mut self, base_ns: u64, last_ns: u64, records: u32, payload: &[u8]) -> Result<()> {
+    /// Writes `records` records from `base_ns` on as a block of their own. Before them is room for its header.
+    pub(super) fn push_block(&mut self, base_ns: u64, last_ns: u64, records: u32, bytes: &mut [u8]) -> Result<()> {
         self.write_block()?;
-        self.block.bytes.resize(BLOCK_HEADER, 0);
-        self.block.bytes.extend_from_slice(payload);
-        (self.block.base_ns, self.block.records) = (base_ns, records);
+        self.append(bytes, records, base_ns)?;
         self.last_ns = last_ns;
         self.operations += u64::from(records);
-        self.write_block()
+        Ok(())
     }
 
     /// Bytes so far, those that are not written yet included.
@@ -193,8 +191,12 @@ impl TraceWriter {
     /// # Errors
     /// `Io`, `NoSpace`: give the trace up then.
     pub fn write_block(&mut self) -> Result<()> {
-        let block = std::mem::take(&mut self.block);
-        self.block.bytes = self.append(block.bytes, block.records, block.base_ns)?;
+        let mut block = std::mem::take(&mut self.block);
+        if !block.bytes.is_empty() {
+            self.append(&mut block.bytes, block.records, block.base_ns)?;
+            block.bytes.clear();
+        }
+        self.block.bytes = block.bytes;
         Ok(())
     }
 
@@ -208,16 +210,13 @@ impl TraceWriter {
         let mut bytes = vec![0; BLOCK_HEADER];
         put_varint(&mut bytes, self.operations);
         put_varint(&mut bytes, self.lost);
-        self.append(bytes, 0, self.last_ns)?;
+        self.append(&mut bytes, 0, self.last_ns)?;
         self.file.sync(CTX).map_err(|source| Error::io(&self.path, "cannot sync the trace", source))?;
         Ok(self.file.bytes())
     }
 
-    /// Appends a block whose header has room at the front of `bytes`; returns the memory.
-    fn append(&mut self, mut bytes: Vec<u8>, records: u32, base_ns: u64) -> Result<Vec<u8>> {
-        if bytes.is_empty() {
-            return Ok(bytes);
-        }
+    /// Appends a block whose header has room at the front of `bytes`.
+    fn append(&mut self, bytes: &mut [u8], records: u32, base_ns: u64) -> Result<()> {
         let payload = to_u32(bytes.len() - BLOCK_HEADER);
         bytes[..4].copy_from_slice(&BLOCK_MAGIC);
         bytes[8..12].copy_from_slice(&payload.to_le_bytes());
@@ -226,9 +225,8 @@ impl TraceWriter {
         bytes[24..32].copy_from_slice(&base_ns.to_le_bytes());
         let crc = crc32c(0, &bytes[8..]);
         bytes[4..8].copy_from_slice(&crc.to_le_bytes());
-        self.file.append(&bytes, CTX).map_err(|source| Error::io(&self.path, "cannot write the trace", source))?;
+        self.file.append(bytes, CTX).map_err(|source| Error::io(&self.path, "cannot write the trace", source))?;
         self.blocks += 1;
-        bytes.clear();
-        Ok(bytes)
+        Ok(())
     }
 }

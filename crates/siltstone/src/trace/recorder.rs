@@ -8,7 +8,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use super::buffer::{Chunk, Reads};
-use super::file::BLOCK_BYTES;
+use super::file::{BLOCK_BYTES, BLOCK_HEADER};
 use super::op::{Op, Record};
 use super::{Buffer, TraceHeader, TraceOptions, TraceSummary, TraceWriter};
 use crate::codec::Taker;
@@ -192,7 +192,7 @@ impl Recorder {
         if sink.ended { Round::Ended } else { Round::On }
     }
 
-    fn gather(&self, sink: &mut Sink, writer: Chunk, chunks: Vec<Chunk>, until_ns: u64) -> Result<()> {
+    fn gather(&self, sink: &mut Sink, mut writer: Chunk, chunks: Vec<Chunk>, until_ns: u64) -> Result<()> {
         if writer.is_empty() && chunks.is_empty() && sink.writer.is_none() {
             sink.spare.push(writer.bytes);
             return Ok(());
@@ -202,11 +202,12 @@ impl Recorder {
             sink.summary.path = sink.writer.as_ref().map(|writer| writer.path().to_path_buf());
         }
         let is_alone = chunks.is_empty() && sink.later.is_empty() && self.options.hash_keys.is_none();
-        if is_alone && writer.lost == 0 && writer.marks == 0 && writer.bytes.len() >= BLOCK_BYTES {
+        if is_alone && writer.lost == 0 && writer.marks == 0 && writer.end >= BLOCK_BYTES {
             // What a store does that is written to: the bytes are as they should be.
             let file = sink.writer.as_mut().expect("made above");
             let last_ns = writer.last_ns - self.start_ns;
-            file.push_block(writer.base_ns - self.start_ns, last_ns, writer.records, &writer.bytes)?;
+            let block = &mut writer.bytes[..writer.end];
+            file.push_block(writer.base_ns - self.start_ns, last_ns, writer.records, block)?;
             sink.keep(writer.bytes);
             return Ok(());
         }
@@ -309,9 +310,8 @@ fn header(clock: &dyn Clock, options: &TraceOptions) -> TraceHeader {
 
 impl Sink {
     /// Keeps memory for another chunk.
-    fn keep(&mut self, mut bytes: Vec<u8>) {
+    fn keep(&mut self, bytes: Vec<u8>) {
         if self.spare.len() < 4 {
-            bytes.clear();
             self.spare.push(bytes);
         }
     }
@@ -349,7 +349,7 @@ impl Source {
         let mut source = Source {
             next_ns: chunk.base_ns.saturating_sub(start_ns),
             bytes: chunk.bytes.into(),
-            at: 0,
+            at: BLOCK_HEADER,
             left: chunk.records,
             lost: chunk.lost,
         };

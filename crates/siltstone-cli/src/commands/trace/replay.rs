@@ -10,8 +10,9 @@ use siltstone_lab::report::{duration_ns, number};
 use siltstone_lab::trace::{Pace, Replay as Ask, ReplayResult, Source, replay};
 
 use crate::commands::DurabilityArg;
+use crate::commands::args::Telling;
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, print, print_json, text_table};
+use crate::output::{Cell, text_table};
 use crate::progress::Meter;
 use crate::store::StoreArgs;
 
@@ -43,12 +44,8 @@ pub(super) struct Replay {
     /// What all writes survive; default as recorded
     #[arg(long, value_enum)]
     durability: Option<DurabilityArg>,
-    /// No progress
-    #[arg(long, short)]
-    quiet: bool,
-    /// Print the result as JSON
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    telling: Telling,
 }
 
 fn speed(text: &str) -> Result<f64, String> {
@@ -64,7 +61,7 @@ impl Replay {
             anyhow::bail!("{} has no times: add --as-fast-as-possible", self.file.display());
         }
         let db = self.store.open_or_create()?;
-        let mut meter = Meter::new("replay", "operations", Some(1000), self.quiet);
+        let mut meter = Meter::new("replay", "operations", Some(1000), self.telling.quiet);
         let ask = Ask { pace, durability: self.durability.map(Into::into) };
         let result = replay(&mut source, &db, &DiskWorld::of(db.path()), ask, &mut |moment| {
             meter.update(moment.operations, 0, floor(moment.share * 1e3));
@@ -73,11 +70,7 @@ impl Replay {
         meter.clear();
         let result = result?;
         db.close()?;
-        if self.json {
-            print_json(&result)?;
-        } else {
-            print(&text(&result))?;
-        }
+        self.telling.print(&result, text)?;
         Ok(if result.is_partial { ExitCode::from(130) } else { ExitCode::SUCCESS })
     }
 }

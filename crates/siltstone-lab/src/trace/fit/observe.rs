@@ -10,7 +10,7 @@ use siltstone::trace::{Op, TraceEnd, Write};
 use siltstone::version::KeyspaceId;
 use siltstone::{Durability, prefix_bounds};
 
-use super::super::Source;
+use super::super::{Source, name_of};
 use super::arrivals::Times;
 use super::laws::{Accesses, fit_sizes};
 use super::{OpFit, PhaseFit};
@@ -53,7 +53,8 @@ impl Population {
 
     /// Names of keyspaces and how many of the operations were in each.
     pub(super) fn keyspaces(&self) -> Vec<(String, u64)> {
-        self.names.values().filter(|(_, used)| *used > 0).cloned().collect()
+        let used = self.names.iter().filter(|(_, (_, used))| *used > 0);
+        used.map(|(id, (name, used))| (name_of(*id, name), *used)).collect()
     }
 }
 
