@@ -58,6 +58,9 @@ pub(crate) struct Common {
     /// Memtable, MiB
     #[arg(long, default_value_t = 64)]
     memtable: usize,
+    /// Memtables: the one that is written, and those that wait for their flush. RocksDB's default is 2; Siltstone's write_memory_bytes would be 3
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..))]
+    memtables: u8,
     /// Background threads
     #[arg(long, default_value_t = 2)]
     threads: u8,
@@ -111,6 +114,7 @@ impl Setting {
         };
         Ok(Budget {
             memtable_bytes: common.memtable << 20,
+            memtables: common.memtables,
             cache_bytes,
             block_bytes: 4096,
             filter_bits_per_key: 10,

@@ -10,8 +10,10 @@ use serde::{Deserialize, Serialize};
 /// What every engine may use; the same for all, as far as each can be told.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Budget {
-    /// Bytes of a memtable. An engine may hold two: the one that is written and the one that is flushed.
+    /// Bytes of a memtable.
     pub(crate) memtable_bytes: usize,
+    /// Memtables that an engine may hold: the one that is written, and those that wait for their flush.
+    pub(crate) memtables: u8,
     /// Bytes of the block cache.
     pub(crate) cache_bytes: usize,
     /// Bytes of a data block.

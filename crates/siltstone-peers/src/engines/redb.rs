@@ -40,8 +40,8 @@ impl Store for Redb {
     fn open(path: &Path, budget: &Budget) -> Result<Redb> {
         std::fs::create_dir_all(path)?;
         let mut builder = Database::builder();
-        // It has no memtable: it gets the memory of both.
-        builder.set_cache_size(budget.cache_bytes + 2 * budget.memtable_bytes);
+        // It has no memtable: it gets the memory of all.
+        builder.set_cache_size(budget.cache_bytes + usize::from(budget.memtables) * budget.memtable_bytes);
         let store = Redb { db: builder.create(path.join("redb"))?, sync: budget.sync, commits: AtomicU64::new(0) };
         store.write(true, |_| Ok(()))?;
         Ok(store)

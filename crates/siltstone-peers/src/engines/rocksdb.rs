@@ -28,6 +28,7 @@ impl Store for RocksDb {
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(budget.memtable_bytes);
+        options.set_max_write_buffer_number(i32::from(budget.memtables));
         options.set_max_background_jobs(i32::from(budget.threads));
         options.set_compression_type(match budget.compression {
             Compression::None => DBCompressionType::None,

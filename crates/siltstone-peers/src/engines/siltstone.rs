@@ -67,10 +67,10 @@ impl Store for Siltstone {
 }
 
 /// The budget as options. Flushes have a thread of their own, so one of the budget's threads is not given to merges; RocksDB divides
-/// its background jobs in the same way. All memtables together may be two, which is RocksDB's `max_write_buffer_number`.
+/// its background jobs in the same way. All memtables together are what RocksDB calls `max_write_buffer_number`.
 fn options(budget: &Budget) -> Result<Options> {
     let budgeted = Options {
-        write_memory_bytes: u64::try_from(budget.memtable_bytes)? * 2,
+        write_memory_bytes: u64::try_from(budget.memtable_bytes)? * u64::from(budget.memtables),
         cache_bytes: u64::try_from(budget.cache_bytes)?,
         compaction_threads: u32::from(budget.threads).saturating_sub(1).max(1),
         keyspace: KeyspaceOptions {

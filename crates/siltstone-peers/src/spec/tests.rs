@@ -9,6 +9,7 @@ use crate::store::Compression;
 fn budget() -> Budget {
     Budget {
         memtable_bytes: 1 << 20,
+        memtables: 2,
         cache_bytes: 1 << 20,
         block_bytes: 4096,
         filter_bits_per_key: 10,

@@ -213,9 +213,18 @@ fn a_quick_load_is_recorded_whole_and_in_order() {
     let db = machine.open(false);
     db.start_trace(TRACE, TraceOptions::default()).unwrap();
     let keyspace = db.default_keyspace();
+    let key = |n: u32| format!("{:01$}", n % 100, if n / 3 % 2 == 0 { 8 } else { 140 });
     for n in 0..30_000u32 {
-        machine.clock.advance(100);
-        keyspace.put(format!("{:08}", n % 100), "v").unwrap();
+        // Sometimes too slow for a time of one byte.
+        machine.clock.advance(if n % 1000 == 0 { 1_000_000 } else { 100 });
+        // Runs of equal records, and changes of each part of them.
+        match n / 5 % 4 {
+            1 => keyspace.delete(key(n)),
+            2 => keyspace.put(key(n), [b'v'; 300]),
+            3 => keyspace.put_with(key(n), "v", Durability::None),
+            _ => keyspace.put(key(n), "v"),
+        }
+        .unwrap();
         if n % 10_000 == 9_999 {
             machine.executor.run_for(50_000_000);
             assert_eq!(keyspace.get("00000000").unwrap().as_deref(), Some(&b"v"[..]));
@@ -229,8 +238,10 @@ fn a_quick_load_is_recorded_whole_and_in_order() {
     let mut n = 0;
     let mut ops = ops(records).into_iter();
     while let Some(op) = ops.next() {
-        let Op::Write(write, _) = op else { panic!("{n}: {op:?}") };
-        assert_eq!(write.key, format!("{:08}", n % 100));
+        let Op::Write(write, durability) = op else { panic!("{n}: {op:?}") };
+        assert_eq!(write.key, key(n));
+        assert_eq!(write.value_len, [Some(1), None, Some(300), Some(1)][usize::try_from(n / 5 % 4).unwrap()]);
+        assert_eq!(durability == Durability::None, n / 5 % 4 == 3);
         if n % 10_000 == 9_999 {
             assert!(matches!(ops.next(), Some(Op::Get { found: Some(1), .. })));
             assert!(matches!(ops.next(), Some(Op::Write(write, _)) if write.key == "00000001"));
