@@ -15,7 +15,7 @@ use crate::codec::{MAX_VARINT, write_varint};
 use crate::db::Durability;
 use crate::io::Clock;
 use crate::key::Kind;
-use crate::num::{to_u8, to_u32, to_u64, to_usize};
+use crate::num::{to_u32, to_u64};
 use crate::sst::simd::prefetch_for_writing;
 use crate::version::KeyspaceId;
 
@@ -25,8 +25,6 @@ const QUICK_NS: u64 = 2_000;
 const SHARED: u8 = 15;
 /// What stands in front of a key: time, kind, keyspace, two lengths.
 const MOST_HEAD: usize = 4 * MAX_VARINT + 1;
-/// The longest such that is kept for the next record.
-const KEPT_HEAD: usize = 16;
 /// Memory grows by so much at least.
 const GROWTH: usize = 64 << 10;
 /// How far ahead a line is asked for.
@@ -44,10 +42,6 @@ pub(crate) struct Buffer {
     limit: usize,
     /// Where records are encoded whose length is not known before.
     scratch: Vec<u8>,
-    /// What the last record on one key was, and what stands in front of its key: mostly what the next one is.
-    shape: Shape,
-    head: [u8; KEPT_HEAD],
-    head_len: usize,
     /// The time of the first record, and of the last one.
     base_ns: u64,
     last_ns: u64,
@@ -59,30 +53,6 @@ pub(crate) struct Buffer {
     read_ns: u64,
     readers: u8,
     share: u8,
-}
-
-/// A record on one key without its time and its key: kind, keyspace, length of the key, another number.
-#[derive(Clone, Copy, PartialEq, Eq, Default)]
-struct Shape {
-    kind: u8,
-    keyspace: u32,
-    key_len: usize,
-    number: Option<u64>,
-}
-
-impl Shape {
-    /// Writes what stands in front of the key; its length.
-    fn encode(&self, delta_ns: u64, out: &mut [u8]) -> usize {
-        let mut at = write_varint(out, delta_ns);
-        out[at] = self.kind;
-        at += 1;
-        at += write_varint(&mut out[at..], u64::from(self.keyspace));
-        at += write_varint(&mut out[at..], to_u64(self.key_len));
-        if let Some(number) = self.number {
-            at += write_varint(&mut out[at..], number);
-        }
-        at
-    }
 }
 
 /// Whether reads are recorded beside writes: then each write reads the clock, since two records of one thread must not change places.
@@ -144,9 +114,6 @@ impl Buffer {
             end: BLOCK_HEADER,
             limit,
             scratch: Vec::new(),
-            shape: Shape::default(),
-            head: [0; KEPT_HEAD],
-            head_len: 0,
             base_ns: now_ns,
             last_ns: now_ns,
             records: 0,
@@ -214,25 +181,19 @@ impl Buffer {
         }
     }
 
-    /// Records an operation on one key.
+    /// Records an operation on one key: kind, keyspace, length of the key, another number, the key.
     #[inline]
     fn one(&mut self, kind: u8, keyspace: KeyspaceId, key: &[u8], number: Option<u64>) {
         let Some(delta_ns) = self.begin(key.len()) else { return };
-        let shape = Shape { kind, keyspace: keyspace.0, key_len: key.len(), number };
         let out = &mut self.bytes[self.end..][..MOST_HEAD + key.len()];
-        // A time of one byte, which most are.
-        let at = if delta_ns < 0x80 && self.head_len > 0 && self.shape == shape {
-            out[..KEPT_HEAD].copy_from_slice(&self.head);
-            out[0] = to_u8(to_usize(delta_ns));
-            self.head_len
-        } else {
-            let len = shape.encode(delta_ns, out);
-            if delta_ns < 0x80 && len <= KEPT_HEAD {
-                self.head.copy_from_slice(&out[..KEPT_HEAD]);
-                (self.shape, self.head_len) = (shape, len);
-            }
-            len
-        };
+        let mut at = write_varint(out, delta_ns);
+        out[at] = kind;
+        at += 1;
+        at += write_varint(&mut out[at..], u64::from(keyspace.0));
+        at += write_varint(&mut out[at..], to_u64(key.len()));
+        if let Some(number) = number {
+            at += write_varint(&mut out[at..], number);
+        }
         out[at..at + key.len()].copy_from_slice(key);
         self.end += at + key.len();
         prefetch_for_writing(self.bytes.as_ptr().wrapping_add(self.end + AHEAD));
