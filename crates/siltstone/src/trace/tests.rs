@@ -213,7 +213,7 @@ fn a_quick_load_is_recorded_whole_and_in_order() {
     let db = machine.open(false);
     db.start_trace(TRACE, TraceOptions::default()).unwrap();
     let keyspace = db.default_keyspace();
-    let key = |n: u32| format!("{:01$}", n % 100, if n / 3 % 2 == 0 { 8 } else { 140 });
+    let key = |n: u32| format!("{:01$}", n % 100, if (n / 3).is_multiple_of(2) { 8 } else { 140 });
     for n in 0..30_000u32 {
         // Sometimes too slow for a time of one byte.
         machine.clock.advance(if n % 1000 == 0 { 1_000_000 } else { 100 });
