@@ -40,6 +40,14 @@ pub(super) struct Choice {
     pub(super) is_whole: bool,
 }
 
+impl Choice {
+    /// One operation on a key that may be there, of an entry of the mix.
+    #[inline]
+    fn new(kind: OpKind, entry: usize, number: u64) -> Choice {
+        Choice { kind, entry, number, bit: 0, last_place: 0, count: 1, value_seed: 0, is_first: false, is_whole: false }
+    }
+}
+
 /// A share of the keys, over all phases.
 #[derive(Clone, Debug)]
 pub(super) struct Stream {
@@ -204,17 +212,7 @@ impl Stream {
     /// One operation of an entry; `None` if it needs a key and there is none.
     #[inline]
     fn choose(&mut self, at: usize, places: &Places) -> Option<Choice> {
-        let mut choice = Choice {
-            kind: self.run.entries[at].kind,
-            entry: at,
-            number: 0,
-            bit: 0,
-            last_place: 0,
-            count: 1,
-            value_seed: 0,
-            is_first: false,
-            is_whole: false,
-        };
+        let mut choice = Choice::new(self.run.entries[at].kind, at, 0);
         match choice.kind {
             OpKind::Get => choice.number = self.existing(at, places)?,
             OpKind::Insert => self.insert(at, &mut choice),
@@ -302,17 +300,7 @@ impl Stream {
     fn delete_oldest(&mut self) -> Choice {
         let index = self.live.select(0);
         self.live.remove(index);
-        Choice {
-            kind: OpKind::Delete,
-            entry: self.run.entries.len(),
-            number: index * self.shares + self.share,
-            bit: 0,
-            last_place: 0,
-            count: 1,
-            value_seed: 0,
-            is_first: false,
-            is_whole: false,
-        }
+        Choice::new(OpKind::Delete, self.run.entries.len(), index * self.shares + self.share)
     }
 
     /// Deletes what is there of a range as wide as so many keys.

@@ -1,73 +1,28 @@
 //! `siltstone trace record|show|replay|fit|import|export` as a user runs them.
 
-#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
-
 use std::fs;
-use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
-use tempfile::TempDir;
+use super::room::Room;
 
-struct Room(TempDir);
-
-impl Room {
-    fn new() -> Room {
-        Room(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.path(name)).unwrap()
-    }
-
-    fn run(&self, line: &str) -> Output {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
-        command.args(line.split_whitespace()).current_dir(self.0.path()).stdin(Stdio::null());
-        command.output().unwrap()
-    }
-
-    fn ok(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line}: {}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn json(&self, line: &str) -> Value {
-        serde_json::from_str(&self.ok(line)).unwrap()
-    }
-
-    fn fails(&self, line: &str) -> String {
-        let output = self.run(line);
-        assert_eq!(output.status.code(), Some(2), "{line}");
-        let error = String::from_utf8(output.stderr).unwrap();
-        assert!(error.starts_with("siltstone: ") && error.matches('\n').count() == 1, "{line}: {error}");
-        error
-    }
-
-    /// A text of `count` operations: each of 300 keys put and put again, every tenth operation a delete, lookups and ranges between.
-    fn write_text(&self, name: &str, count: u64) {
-        let text: String = (0..count)
-            .map(|n| {
-                let key = format!("key-{:03}", n * 7919 % 300);
-                match n % 10 {
-                    0 => format!("D {key}\n"),
-                    1 | 2 => format!("Q {key}\n"),
-                    3 => format!("S {key} key-999\n"),
-                    // Not always the same, and one that is empty.
-                    length => format!(
-                        "{} {key} {}\n",
-                        if n < 300 { "I" } else { "U" },
-                        "v".repeat(usize::try_from(length - 4).unwrap())
-                    ),
-                }
-            })
-            .collect();
-        fs::write(self.path(name), text).unwrap();
-    }
+/// A text of `count` operations: each of 300 keys put and put again, every tenth operation a delete, lookups and ranges between.
+fn write_text(room: &Room, name: &str, count: u64) {
+    let text: String = (0..count)
+        .map(|n| {
+            let key = format!("key-{:03}", n * 7919 % 300);
+            match n % 10 {
+                0 => format!("D {key}\n"),
+                1 | 2 => format!("Q {key}\n"),
+                3 => format!("S {key} key-999\n"),
+                // Not always the same, and one that is empty.
+                length => format!(
+                    "{} {key} {}\n",
+                    if n < 300 { "I" } else { "U" },
+                    "v".repeat(usize::try_from(length - 4).unwrap())
+                ),
+            }
+        })
+        .collect();
+    room.write(name, text);
 }
 
 /// A line of text without its value, which traces do not keep, and without the difference of `I` and `U`.
@@ -87,19 +42,19 @@ fn shapes(text: &str) -> Vec<(String, usize)> {
 #[test]
 fn a_text_comes_back_from_its_trace() {
     let room = Room::new();
-    room.write_text("ops.txt", 2000);
+    write_text(&room, "ops.txt", 2000);
     assert_eq!(room.json("trace import ops.txt ops.trace --json -q")["operations"], 2000);
     assert!(room.fails("trace import ops.txt ops.trace").contains("ops.trace"), "nothing is overwritten");
     assert!(room.fails("trace import ops.trace other.trace").contains("is a trace already"));
     assert_eq!(room.json("trace export ops.trace back.txt --json -q")["operations"], 2000);
     assert_eq!(shapes(&room.read("back.txt")), shapes(&room.read("ops.txt")));
     // What was lost the first time is lost once: from here on all is equal.
-    room.ok("trace import back.txt again.trace -q");
-    room.ok("trace export again.trace again.txt -q");
+    room.said("trace import back.txt again.trace -q");
+    room.said("trace export again.trace again.txt -q");
     assert_eq!(room.read("again.txt"), room.read("back.txt"));
-    assert_eq!(room.ok("trace export ops.trace -"), room.read("back.txt"));
+    assert_eq!(room.said("trace export ops.trace -"), room.read("back.txt"));
     assert!(room.fails("trace export ops.trace back.txt").contains("there already"));
-    let hex = room.ok("trace export ops.trace - --hex");
+    let hex = room.said("trace export ops.trace - --hex");
     assert!(hex.starts_with("D 6b65792d303030\n"), "{}", hex.lines().next().unwrap());
 
     let shown = room.json("trace show ops.trace --json --first 3 -q");
@@ -107,66 +62,66 @@ fn a_text_comes_back_from_its_trace() {
     assert_eq!(shown["first"].as_array().unwrap().len(), 3, "{shown}");
     assert_eq!(shown["keyspaces"][0]["distinct_keys"], 300, "{shown}");
     assert_eq!(shown["kinds"], room.json("trace show again.trace --json -q")["kinds"]);
-    assert!(room.ok("trace show ops.txt -q").contains("nobody knows when"));
+    assert!(room.said("trace show ops.txt -q").contains("nobody knows when"));
 }
 
 #[test]
 fn a_recorded_store_can_be_made_again() {
     let room = Room::new();
-    room.write_text("ops.txt", 3000);
+    write_text(&room, "ops.txt", 3000);
     // The text has no times, and no commands but these would wait for them.
     assert!(room.fails("trace replay ops.txt one").contains("--as-fast-as-possible"));
-    room.ok("trace import ops.txt ops.trace -q");
+    room.said("trace import ops.txt ops.trace -q");
     let done = room.json("trace replay ops.trace one --as-fast-as-possible --json -q");
     assert_eq!((&done["operations"], &done["lost"]), (&3000.into(), &0.into()), "{done}");
-    let expected = room.ok("export one");
+    let expected = room.said("export one");
     assert!(expected.lines().count() > 100, "{expected}");
 
     assert!(room.fails("trace record two two.trace").contains("no store"));
-    room.ok("put two other value");
-    room.ok("delete two other");
+    room.said("put two other value");
+    room.said("delete two other");
     assert_eq!(room.json("trace record two --json")["asked"], false);
     let asked = room.json("trace record two two.trace --json --max-bytes 1GiB");
     assert_eq!(
         (&asked["asked"], &asked["hash_keys"], &asked["max_bytes"]),
         (&true.into(), &false.into(), &(1u64 << 30).into())
     );
-    assert!(room.ok("trace record two").contains("two.trace"));
-    room.ok("trace replay ops.trace two --as-fast-as-possible -q");
+    assert!(room.said("trace record two").contains("two.trace"));
+    room.said("trace replay ops.trace two --as-fast-as-possible -q");
     // Another opening, another file.
-    room.ok("get two key-001");
-    assert!(room.ok("trace record two --stop").contains("record nothing"));
-    room.ok("get two key-002");
+    room.said("get two key-001");
+    assert!(room.said("trace record two --stop").contains("record nothing"));
+    room.said("get two key-002");
     assert!(room.path("two.trace.2").exists() && !room.path("two.trace.3").exists());
-    assert!(room.ok("trace record two --stop").contains("no trace was asked for"));
+    assert!(room.said("trace record two --stop").contains("no trace was asked for"));
 
-    assert_eq!(room.ok("export two"), expected);
+    assert_eq!(room.said("export two"), expected);
     let shown = room.json("trace show two.trace --json -q");
     assert_eq!((&shown["operations"], &shown["end"], &shown["lost"]), (&3000.into(), &"stopped".into(), &0.into()));
     // At a thousand times the speed, so in order of time but not at once.
     let done = room.json("trace replay two.trace three --speed 1000 --json -q");
     assert_eq!((&done["operations"], &done["found_as_recorded"]), (&3000.into(), &1.0.into()), "{done}");
-    assert_eq!(room.ok("export three"), expected);
-    room.ok("trace export two.trace two.txt -q");
-    room.ok("trace export ops.trace ops-2.txt -q");
+    assert_eq!(room.said("export three"), expected);
+    room.said("trace export two.trace two.txt -q");
+    room.said("trace export ops.trace ops-2.txt -q");
     assert_eq!(room.read("two.txt"), room.read("ops-2.txt"), "what was recorded is what was asked");
 }
 
 #[test]
 fn hashed_keys_are_hashes() {
     let room = Room::new();
-    room.write_text("ops.txt", 500);
-    room.ok("put s other value");
+    write_text(&room, "ops.txt", 500);
+    room.said("put s other value");
     let secret = "000102030405060708090a0b0c0d0e0f";
     let asked = room.json(&format!("trace record s s.trace --hash-keys --keep-prefix 4 --secret {secret} --json"));
     assert_eq!(asked["hash_keys"], true);
-    room.ok("trace replay ops.txt s --as-fast-as-possible -q");
-    room.ok("trace record s --stop");
+    room.said("trace replay ops.txt s --as-fast-as-possible -q");
+    room.said("trace record s --stop");
     let shown = room.json("trace show s.trace --json -q");
     assert_eq!(shown["hashed_beyond"], 4, "{shown}");
     let plain = room.json("trace show ops.txt --json -q");
     assert_eq!(shown["keyspaces"][0]["distinct_keys"], plain["keyspaces"][0]["distinct_keys"], "which are equal stays");
-    assert!(room.ok("trace show s.trace -q").contains("keys are hashes but for their first 4 bytes"));
+    assert!(room.said("trace show s.trace -q").contains("keys are hashes but for their first 4 bytes"));
     let bytes = fs::read(room.path("s.trace")).unwrap();
     let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     assert!(holds(b"key-") && !(0..300).any(|n| holds(format!("key-{n:03}").as_bytes())));
@@ -196,8 +151,8 @@ fn a_bad_line_is_told_with_its_file_and_number() {
     }
     assert!(!room.path("out.txt").exists());
     // A trace with a changed byte: what comes before is shown, and where it is damaged.
-    room.write_text("ops.txt", 20_000);
-    room.ok("trace import ops.txt ops.trace -q");
+    write_text(&room, "ops.txt", 20_000);
+    room.said("trace import ops.txt ops.trace -q");
     let mut bytes = fs::read(room.path("ops.trace")).unwrap();
     let middle = bytes.len() / 2;
     bytes[middle] ^= 1;
@@ -214,11 +169,11 @@ fn a_bad_line_is_told_with_its_file_and_number() {
 #[test]
 fn what_is_fitted_can_be_run() {
     let room = Room::new();
-    room.write_text("ops.txt", 5000);
+    write_text(&room, "ops.txt", 5000);
     let fitted = room.json("trace fit ops.txt --json -q");
     assert!(fitted["spec"].as_str().unwrap().contains("[[phase]]"), "{fitted}");
-    assert!(room.ok("trace fit ops.txt --out mine.toml -q").contains("siltstone run mine.toml"));
+    assert!(room.said("trace fit ops.txt --out mine.toml -q").contains("siltstone run mine.toml"));
     assert!(room.fails("trace fit ops.txt --out mine.toml -q").contains("there already"));
-    room.ok("run ./mine.toml --strategy tiering --world sim -q --out results");
+    room.said("run ./mine.toml --strategy tiering --world sim -q --out results");
     assert!(room.path("results/rows.csv").exists());
 }

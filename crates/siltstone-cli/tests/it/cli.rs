@@ -1,88 +1,14 @@
-//! The `siltstone` program as a user runs it.
-
-#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
+//! Stores, keys, strategies and experiments on the command line.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
-use tempfile::TempDir;
 
-/// An empty folder in which commands run.
-struct Room(TempDir);
-
-impl Room {
-    fn new() -> Room {
-        Room(tempfile::tempdir().unwrap())
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.0.path().join(name)
-    }
-
-    fn write(&self, name: &str, content: impl AsRef<[u8]>) {
-        fs::write(self.path(name), content).unwrap();
-    }
-
-    fn command(&self, line: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_siltstone"));
-        command.args(line).current_dir(self.0.path()).stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, line: &[&str]) -> Output {
-        self.command(line).output().unwrap()
-    }
-
-    /// Runs a command that must succeed and returns its standard output.
-    fn ok(&self, line: &[&str]) -> Vec<u8> {
-        let output = self.run(line);
-        assert!(output.status.success(), "{line:?}: {}", text(&output.stderr));
-        output.stdout
-    }
-
-    /// Runs a command that must fail with exit code 2 and one line, and returns that line.
-    fn fails(&self, line: &[&str]) -> String {
-        let output = self.run(line);
-        let error = text(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{line:?}: {error}");
-        assert!(
-            error.starts_with("siltstone: ") && error.matches('\n').count() == 1,
-            "one line for {line:?}: {error:?}"
-        );
-        error
-    }
-
-    fn feed(&self, line: &[&str], input: &[u8]) -> Output {
-        let mut child =
-            self.command(line).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let mut stdin = child.stdin.take().unwrap();
-        let input = input.to_vec();
-        let feeder = std::thread::spawn(move || stdin.write_all(&input).ok());
-        let output = child.wait_with_output().unwrap();
-        feeder.join().unwrap();
-        output
-    }
-
-    fn files(&self, store: &str, ending: &str) -> Vec<PathBuf> {
-        let mut files: Vec<_> = fs::read_dir(self.path(store)).unwrap().map(|entry| entry.unwrap().path()).collect();
-        files.retain(|path| path.to_string_lossy().ends_with(ending));
-        files.sort();
-        files
-    }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
-}
-
-fn json(bytes: &[u8]) -> Value {
-    serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", text(bytes)))
-}
+use super::room::{Room, json, text, wait_for};
 
 /// `records` lines of TSV in an order that is not sorted.
 fn shuffled_tsv(records: u32) -> String {
@@ -152,11 +78,7 @@ fn import_and_export_are_inverse() {
     assert!(room.fails(&["export", "first", "out.tsv", "-q"]).contains("jsonl"));
     assert_eq!(fs::read(room.path("out.tsv")).unwrap(), tsv, "the older file stands");
     assert!(
-        !fs::read_dir(room.0.path()).unwrap().any(|entry| entry
-            .unwrap()
-            .file_name()
-            .to_string_lossy()
-            .ends_with(".tmp"))
+        !fs::read_dir(room.dir()).unwrap().any(|entry| entry.unwrap().file_name().to_string_lossy().ends_with(".tmp"))
     );
     for file in ["multi.csv", "multi.jsonl.zst"] {
         room.ok(&["export", "first", file, "--header"]);
@@ -298,15 +220,6 @@ fn a_store_of_a_newer_format_is_refused_and_stays_as_it_is() {
     assert_eq!(room.ok(&["get", "s", "k"]), b"v\n");
 }
 
-/// Waits until `holds`; fails the test after five minutes.
-fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < Duration::from_secs(300), "waited in vain for {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 #[test]
 fn a_second_writer_is_kept_out_and_ctrl_c_leaves_a_store_that_opens() {
     let room = Room::new();
@@ -422,7 +335,7 @@ fn two_phases_tell_what_a_store_bears() {
     assert!(
         disk["testing"]["operations"].as_u64().unwrap() > 0 && disk["running"]["ops_per_s"].as_f64().unwrap() > 0.0
     );
-    assert_eq!(fs::read_dir(room.0.path()).unwrap().count(), 0, "the store is gone");
+    assert_eq!(fs::read_dir(room.dir()).unwrap().count(), 0, "the store is gone");
     for (wrong, allowed) in [
         (["--utilization", "1"], "below 1"),
         (["--utilization", "0"], "above 0"),
@@ -460,7 +373,7 @@ fn compare_tells_strategies_apart() {
     assert!(shown.contains("WA") && shown.contains('*') && shown.contains("memtable"), "{shown}");
     let page = fs::read_to_string(room.path("siltstone-compare.html")).unwrap();
     assert!(page.contains("<svg") && page.contains("in.tsv"));
-    assert!(!fs::read_dir(room.0.path()).unwrap().any(|entry| entry.unwrap().path().is_dir()), "the stores are gone");
+    assert!(!fs::read_dir(room.dir()).unwrap().any(|entry| entry.unwrap().path().is_dir()), "the stores are gone");
     room.write("empty.tsv", "");
     assert!(room.fails(&["compare", "empty.tsv", "-q"]).contains("no records"));
 }

@@ -1,0 +1,8 @@
+//! The `siltstone` program as a user runs it.
+
+#![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
+
+mod cli;
+mod room;
+mod run;
+mod trace;
