@@ -58,8 +58,9 @@ pub(crate) struct Common {
     /// Memtable, MiB
     #[arg(long, default_value_t = 64)]
     memtable: usize,
-    /// Memtables: the one that is written, and those that wait for their flush. RocksDB's default is 2; Siltstone's write_memory_bytes would be 3
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u8).range(2..))]
+    /// Memtables: the one that is written, and those that wait for their flush. As many as Siltstone's write_memory_bytes has room for;
+    /// RocksDB's own default is 2
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..))]
     memtables: u8,
     /// Background threads
     #[arg(long, default_value_t = 2)]

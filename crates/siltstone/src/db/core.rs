@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 use super::decisions::{DecisionFile, Ring};
 use super::deletes::HeldSeqs;
 use super::metrics::Metrics;
-use super::pace::Pace;
+use super::pace::{Flushing, Pace};
 use super::policies::Policies;
 use super::read::{Tree, View};
 use super::stats::{Counters, ReadStats, WriteWaits};
@@ -95,8 +95,8 @@ pub(crate) struct Core {
     pub(crate) obsolete_before: AtomicU64,
     /// While a checkpoint is taken: memtables with newer records are not flushed. `u64::MAX` otherwise.
     pub(crate) flush_barrier: AtomicU64,
-    /// Bytes of the memtable being flushed that are written already.
-    pub(crate) flushed_so_far: AtomicU64,
+    /// How far the flush under way is.
+    pub(crate) flushing: Flushing,
     /// Bytes of all immutable memtables.
     pub(crate) immutable_bytes: AtomicU64,
     /// Counts changes that could give a compaction something to do; see [`Core::is_idle`](super::work).

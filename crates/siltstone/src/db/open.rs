@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE, Wrote};
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
-use super::pace::Pace;
+use super::pace::{Flushing, Pace};
 use super::policies::{self, Policies};
 use super::read::{MemSlot, Tree, View};
 use super::stats::{Counters, ReadStats, WriteWaits};
@@ -256,7 +256,7 @@ fn assemble(
         log_segment: AtomicU64::new(log_segment),
         obsolete_before: AtomicU64::new(0),
         flush_barrier: AtomicU64::new(u64::MAX),
-        flushed_so_far: AtomicU64::new(0),
+        flushing: Flushing::default(),
         immutable_bytes: AtomicU64::new(immutable_bytes),
         work_epoch: AtomicU64::new(1),
         settled_epoch: AtomicU64::new(0),
@@ -410,8 +410,10 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
     };
     let mut lanes = Vec::new();
     debug_assert_eq!((FLUSH_LANE, LOG_LANE, COMPACTION_LANE), (0, 1, 2));
-    lanes.push(lane("flush".to_owned(), 0, |core, _| core.flush_step(), 0));
-    lanes.push(lane("log".to_owned(), 0, |core, _| core.log_step(), 0));
+    // Writers go before the flush of what they wrote, as long as they need not wait for it.
+    let flush_nice = core.options.compaction_nice / 2;
+    lanes.push(lane("flush".to_owned(), flush_nice, |core, _| core.flush_step(), 0));
+    lanes.push(lane("log".to_owned(), flush_nice, |core, _| core.log_step(), 0));
     let merging = to_usize(u64::from(core.options.compaction_threads));
     for number in 0..merging {
         let nice = core.options.compaction_nice;

@@ -12,9 +12,14 @@
 //! moment catches up. And while a merge that takes runs away is under way, writers share what room there is before the stop over
 //! the time that it still needs.
 //!
-//! Each keyspace has its own debt, its own limits and its own price. They share the memory for memtables: a keyspace that takes more of it
-//! than its part pays for the debt of all; the last quarter is kept for those that take less.
+//! Flushes are met in the same way: with the last memtable that there is memory for, writers are no faster than to have filled it when the
+//! flush under way gives the next one back.
+//!
+//! Each keyspace has its own debt, its own limits and its own price. They share the memory for memtables, whose last quarter is kept for
+//! keyspaces that hold little of it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -40,6 +45,9 @@ const CALM_CREDIT_NS: u64 = 2_000_000_000;
 const URGENT_DEBT: f64 = 0.5;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
 pub(crate) const KEPT_SHARE: u64 = 4;
+/// Writers who have one memtable left fill it in the time that the flush needs, and a quarter of it: it takes longer now and then, and
+/// what they did not use they have afterwards.
+const FLUSH_MARGIN: f64 = 1.25;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
 const WARN_DEBT: f64 = 0.75;
 const CALM_DEBT: f64 = 0.5;
@@ -138,30 +146,29 @@ impl Core {
     /// Looks at the debts and sets the prices of writing. Called after every step of background work and every rotation.
     pub(crate) fn retune(&self) {
         let keyspaces = self.keyspaces.load();
-        let memory = self.memory_debt();
-        let part = self.options.write_memory_bytes / KEPT_SHARE / to_u64(keyspaces.len()).max(1);
+        let memory = self.memory_left(&keyspaces);
         let compactions = self.compaction.lock();
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load();
             let runs = keyspace.counted_runs(&view);
             let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
-            let shares_memory = keyspaces.len() == 1 || view.memory_bytes() > part;
-            let memory = if shares_memory { memory } else { 0.0 };
-            let by_debt = keyspace.options.write_control.rate(debt.max(memory));
+            let by_debt = keyspace.options.write_control.rate(debt);
             // The memtable in use fills first, and then one for each run that there may be more.
-            let runs_left = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
-            let room = runs_left.saturating_mul(keyspace.options.memtable_bytes);
-            let room = room.saturating_sub(view.memtable.table.bytes());
+            let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
+            let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
+            let room =
+                rooms.saturating_mul(keyspace.options.memtable_bytes).saturating_sub(view.memtable.table.bytes());
             let ending = compactions.ending_bytes(keyspace.id);
-            let by_room = match keyspace.options.write_control {
+            // Writers stop in the end whatever the debt is, so they may be no faster than to get there when there is room again.
+            let is_delay = matches!(keyspace.options.write_control, WriteControl::Delay(_));
+            let slowly = |room: u64, relief_s: Option<f64>| match keyspace.options.write_control {
                 WriteControl::Delay(delay) => {
-                    let relief_s = ending.and_then(|bytes| self.relief_s(bytes));
-                    let rate = relief_s.and_then(|relief_s| contract::rate_for(room, relief_s, 0.0));
-                    rate.map(|rate| rate.max(to_f64(delay.least_bytes_per_s)))
-                        .filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt))
+                    contract::rate_for(room, relief_s?, 0.0).map(|rate| rate.max(to_f64(delay.least_bytes_per_s)))
                 }
                 _ => None,
             };
+            let by_room = slowly(room, ending.and_then(|bytes| self.relief_s(bytes)))
+                .filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt));
             let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let relief_bytes = ending.unwrap_or_else(|| {
                     let next_bytes: u64 = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
@@ -169,21 +176,19 @@ impl Core {
                 });
                 contract::rate_for(room, self.relief_s(relief_bytes)?, stall.as_secs_f64())
             });
-            let by_flush = keyspace.options.max_write_stall.and_then(|stall| {
-                // The oldest of the full memtables goes next, and with it its memory.
-                let oldest = view.immutables.last()?.table.bytes();
-                let relief_s = to_f64(oldest) * self.work(0, 0).flush_ns_per_byte()? / 1e9;
-                let waiting = self.immutable_bytes.load(Relaxed);
-                let room = self.immutable_limit(keyspace).saturating_sub(waiting) + keyspace.options.memtable_bytes;
-                let room = room.saturating_sub(view.memtable.table.bytes());
-                contract::rate_for(room, relief_s, stall.as_secs_f64())
+            // How many memtables may still be set aside before the oldest of them must be on disk.
+            let limit = self.immutable_limit(keyspace);
+            let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
+            let by_flush = if spare == 0 { slowly(left, memory.relief_s.map(|s| s * FLUSH_MARGIN)) } else { None };
+            let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
+                let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
+                contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
             });
-            let is_delay = matches!(keyspace.options.write_control, WriteControl::Delay(_));
-            let bounds = [by_room, by_contract, by_flush];
-            let calm = is_delay && debt.max(memory) < URGENT_DEBT && bounds.iter().all(Option::is_none);
+            let bounds = [by_room, by_contract, by_flush, by_flush_contract];
+            let calm = is_delay && debt < URGENT_DEBT && bounds.iter().all(Option::is_none);
             let rate = bounds.into_iter().chain([by_debt]).flatten().reduce(f64::min);
             keyspace.pace.set_rate(rate, calm);
-            self.warn(keyspace, debt.max(memory), runs);
+            self.warn(keyspace, debt, runs);
         }
     }
 
@@ -203,14 +208,15 @@ impl Core {
         }
     }
 
-    /// The debt of the memory for memtables, from 0 (below four fifths of it) to 1 (writers stop). What a running flush has written already
-    /// counts as free.
-    fn memory_debt(&self) -> f64 {
-        let keyspaces = self.keyspaces.load();
-        let held: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memory_bytes()).sum();
-        let used = held.saturating_sub(self.flushed_so_far.load(Relaxed));
-        let budget = to_f64(self.options.write_memory_bytes);
-        ((to_f64(used) - 0.8 * budget) / (0.2 * budget)).clamp(0.0, 1.0)
+    /// What the memory for memtables has room for.
+    fn memory_left(&self, keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceCore>>) -> MemoryLeft {
+        let active: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memtable.table.bytes()).sum();
+        let average = self.work(0, 0).flush_ns_per_byte();
+        MemoryLeft {
+            waiting: self.immutable_bytes.load(Relaxed),
+            active: (self.options.write_memory_bytes / 2).saturating_sub(active),
+            relief_s: self.flushing.left_ns(self.clock.mono_ns(), average).map(|ns| ns / 1e9),
+        }
     }
 
     /// How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
@@ -238,7 +244,7 @@ impl Core {
         let immutable = |keyspace: &KeyspaceCore| keyspace.view.load().immutable_bytes();
         let waiting: u64 = self.keyspaces.load().values().map(|keyspace| immutable(keyspace)).sum();
         let merging = self.compaction.lock().left_bytes(None);
-        self.work(waiting.saturating_sub(self.flushed_so_far.load(Relaxed)), merging)
+        self.work(waiting.saturating_sub(self.flushing.so_far()), merging)
     }
 
     /// The same for the bytes of one keyspace.
@@ -254,6 +260,73 @@ impl Core {
         let kept = limit / KEPT_SHARE;
         let is_light = keyspace.view.load().immutable_bytes() <= kept / keyspaces;
         if keyspaces == 1 || is_light { limit } else { limit - kept }
+    }
+}
+
+/// The memory for memtables, as it is.
+struct MemoryLeft {
+    /// Bytes of full memtables.
+    waiting: u64,
+    /// Bytes that all memtables in use may still grow by.
+    active: u64,
+    /// Until the flush under way ends; none if there is none, or nothing is known of its speed.
+    relief_s: Option<f64>,
+}
+
+/// How far the flush under way is: what writers who have filled their memory wait for.
+#[derive(Default)]
+pub(crate) struct Flushing {
+    began_ns: AtomicU64,
+    /// Bytes of the memtable; 0 while none is flushed.
+    bytes: AtomicU64,
+    /// Bytes of it that are written.
+    so_far: AtomicU64,
+    /// How long finishing and syncing a file takes, an average that forgets.
+    end_ns: AtomicU64,
+}
+
+impl Flushing {
+    pub(crate) fn begin(&self, bytes: u64, now_ns: u64) {
+        self.began_ns.store(now_ns, Relaxed);
+        self.so_far.store(0, Relaxed);
+        self.bytes.store(bytes, Relaxed);
+    }
+
+    /// `bytes` more are written.
+    pub(crate) fn advance(&self, bytes: u64) {
+        self.so_far.fetch_add(bytes, Relaxed);
+    }
+
+    /// It is over. Its last step took `end_ns`, if it came to that.
+    pub(crate) fn end(&self, end_ns: Option<u64>) {
+        self.bytes.store(0, Relaxed);
+        self.so_far.store(0, Relaxed);
+        if let Some(ns) = end_ns {
+            let before = self.end_ns.load(Relaxed);
+            self.end_ns.store(if before == 0 { ns } else { before - before / 4 + ns / 4 }, Relaxed);
+        }
+    }
+
+    /// Bytes of it that are written.
+    pub(crate) fn so_far(&self) -> u64 {
+        self.so_far.load(Relaxed)
+    }
+
+    /// When it will be over, in nanoseconds from `now_ns`. It goes on as it went so far, the first quarter of it as flushes did on `average`, in
+    /// nanoseconds a byte: their speed doubles and halves with what else the machine does.
+    fn left_ns(&self, now_ns: u64, average: Option<f64>) -> Option<f64> {
+        let (bytes, so_far) = (self.bytes.load(Relaxed), self.so_far.load(Relaxed));
+        if bytes == 0 {
+            return None;
+        }
+        let elapsed = to_f64(now_ns.saturating_sub(self.began_ns.load(Relaxed)));
+        let presumed = to_f64(bytes) / 4.0;
+        let per_byte = match average {
+            Some(average) => (average * presumed + elapsed) / (presumed + to_f64(so_far)),
+            None if so_far == 0 => return None,
+            None => elapsed / to_f64(so_far),
+        };
+        Some(to_f64(bytes.saturating_sub(so_far)) * per_byte + to_f64(self.end_ns.load(Relaxed)))
     }
 }
 

@@ -35,11 +35,6 @@ impl View {
     pub(crate) fn immutable_bytes(&self) -> u64 {
         self.immutables.iter().map(|slot| slot.table.bytes()).sum()
     }
-
-    /// Bytes of all memtables.
-    pub(crate) fn memory_bytes(&self) -> u64 {
-        self.immutable_bytes() + self.memtable.table.bytes()
-    }
 }
 
 /// A memtable and what ties it to the log.

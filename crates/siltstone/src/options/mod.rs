@@ -34,7 +34,7 @@ pub struct Options {
     pub max_open_files: u32,
     /// Background threads that merge. Default 2. Flushes and the log have one thread of their own each.
     pub compaction_threads: u32,
-    /// Unix niceness of the merging threads. Default 10: foreground work first.
+    /// Unix niceness of the merging threads; flushes and the log have half of it. Default 10: foreground work first.
     pub compaction_nice: u8,
     /// Which of the running merges gets the disk: `single`, `fair`, `greedy`, `spring-gear`, `silk` or `score`, or a table with
     /// parameters ([`Scheduler`]). Changed while the store is open by [`Db::set_scheduler`](crate::Db::set_scheduler). Default `greedy`.

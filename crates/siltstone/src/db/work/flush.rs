@@ -30,6 +30,9 @@ impl Core {
         if state.active.is_none() {
             self.set_overdue_aside();
             state.active = self.next_flush();
+            if let Some(active) = &state.active {
+                self.flushing.begin(active.slot.table.bytes(), active.began_ns);
+            }
         }
         let Some(active) = &mut state.active else {
             // What had failed need not be done any more.
@@ -41,23 +44,24 @@ impl Core {
         let ctx = IoCtx { class: IoClass::Flush, job: active.id };
         let cx = self.job_cx(&new_id, self.options.direct.flushes, ctx, &active.meter);
         let step = active.job.step(&cx, step_bytes(&active.keyspace));
-        self.counters.flush_ns.add(self.clock.mono_ns().saturating_sub(began));
+        let took = self.clock.mono_ns().saturating_sub(began);
+        self.counters.flush_ns.add(took);
         let ended = match step {
             Ok(Step::More(bytes)) => {
-                self.flushed_so_far.fetch_add(bytes, Ordering::Relaxed);
+                self.flushing.advance(bytes);
                 self.take_bandwidth(bytes, WorkClass::Flush);
                 self.retune();
                 return LaneStep::Worked;
             }
             Ok(Step::Done(outcome)) => {
-                let before = self.flushed_so_far.load(Ordering::Relaxed);
+                let before = self.flushing.so_far();
                 self.take_bandwidth(active.job.consumed().saturating_sub(before), WorkClass::Flush);
                 self.install_flush(active, &outcome)
             }
             Err(error) => Err(error),
         };
         let active = state.active.take().expect("stepped above");
-        self.flushed_so_far.store(0, Ordering::Relaxed);
+        self.flushing.end(ended.is_ok().then_some(took));
         match ended {
             Ok(()) => {
                 state.retry = Retry::default();
