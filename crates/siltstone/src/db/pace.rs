@@ -45,9 +45,6 @@ const CALM_CREDIT_NS: u64 = 2_000_000_000;
 const URGENT_DEBT: f64 = 0.5;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
 pub(crate) const KEPT_SHARE: u64 = 4;
-/// Writers who have one memtable left fill it in the time that the flush needs, and a quarter of it: it takes longer now and then, and
-/// what they did not use they have afterwards.
-const FLUSH_MARGIN: f64 = 1.25;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
 const WARN_DEBT: f64 = 0.75;
 const CALM_DEBT: f64 = 0.5;
@@ -179,7 +176,7 @@ impl Core {
             // How many memtables may still be set aside before the oldest of them must be on disk.
             let limit = self.immutable_limit(keyspace);
             let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
-            let by_flush = if spare == 0 { slowly(left, memory.relief_s.map(|s| s * FLUSH_MARGIN)) } else { None };
+            let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
             let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
                 contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
@@ -391,5 +388,22 @@ mod tests {
             pause / MS
         };
         assert_eq!((longest(None, false), longest(Some(3), false), longest(None, true)), (10, 3, 990));
+    }
+
+    #[test]
+    fn a_flush_is_expected_to_go_on_as_it_went() {
+        let flushing = Flushing::default();
+        assert_eq!(flushing.left_ns(0, Some(2.0)), None, "nothing is flushed");
+        flushing.begin(4000, 100);
+        assert_eq!(flushing.left_ns(100, None), None, "and nothing known");
+        assert_eq!(flushing.left_ns(100, Some(2.0)), Some(8000.0));
+        flushing.advance(1000);
+        assert_eq!(flushing.left_ns(6100, None), Some(18000.0), "6 ns a byte so far");
+        assert_eq!(flushing.left_ns(6100, Some(2.0)), Some(12000.0), "the average counts as much as a quarter of it");
+        flushing.end(Some(700));
+        flushing.begin(4000, 9000);
+        assert_eq!(flushing.left_ns(9000, Some(2.0)), Some(8700.0), "and the last step takes as long as it did");
+        flushing.end(None);
+        assert_eq!((flushing.left_ns(9000, Some(2.0)), flushing.so_far()), (None, 0));
     }
 }

@@ -12,6 +12,7 @@ mod tests;
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions as StdOptions};
 use std::io::{self, ErrorKind, Write};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -63,7 +64,7 @@ impl Fs for RealFs {
         let file = create_new(path)?;
         Ok(match options.direct.then(|| DirectWriter::new(&file)).flatten() {
             Some(direct) => Box::new(direct),
-            None => Box::new(Appender { file, bytes: 0 }),
+            None => Box::new(Appender { file, bytes: 0, begun: 0 }),
         })
     }
 
@@ -201,16 +202,27 @@ fn allocate(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
+/// The system is told to begin writing whenever a file has grown by this much, so that a sync finds most of it done. Otherwise nothing moves
+/// before the sync, and whoever appends stands still for all of it.
+const BEGIN_EVERY_BYTES: u64 = 1 << 20;
+
 /// Appends through the page cache. Callers hand in big pieces, so there is no buffer here.
 struct Appender {
     file: File,
     bytes: u64,
+    /// Up to where the system was told to begin.
+    begun: u64,
 }
 
 impl WritableFile for Appender {
     fn append(&mut self, data: &[u8], _: IoCtx) -> io::Result<()> {
         self.file.write_all(data)?;
         self.bytes += to_u64(data.len());
+        if let Some(fresh) = NonZeroU64::new(self.bytes - self.begun).filter(|fresh| fresh.get() >= BEGIN_EVERY_BYTES) {
+            // Linux begins to write the dirty pages that it is advised to forget, and keeps them meanwhile.
+            let _ = rustix::fs::fadvise(&self.file, self.begun, Some(fresh), Advice::DontNeed);
+            self.begun = self.bytes;
+        }
         Ok(())
     }
 
