@@ -14,8 +14,8 @@
 //! The budget is one number of bytes: frames in use, larger blocks, and what open tables hold in memory (filters, indexes:
 //! [`BlockCache::charge`]). Charges displace frames, but a quarter of the budget stays for blocks.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
@@ -44,6 +44,8 @@ pub struct BlockCache {
     doorkeeper: Box<[AtomicU32]>,
     next_table: AtomicU32,
     counters: Box<[Stripe]>,
+    /// Calls for [`prepare`](BlockCache::prepare).
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 /// Numbers of parked frames and boxes, to be taken again.
@@ -124,7 +126,18 @@ impl BlockCache {
             doorkeeper: (0..(frames / 8).next_power_of_two().max(8)).map(|_| AtomicU32::new(0)).collect(),
             next_table: AtomicU32::new(0),
             counters: (0..STRIPES).map(|_| Stripe::default()).collect(),
+            wake: OnceLock::new(),
         }
+    }
+
+    /// Whom to call when it is time to [`prepare`](Self::prepare). The first one stays.
+    pub(crate) fn set_wake(&self, wake: impl Fn() + Send + Sync + 'static) {
+        let _ = self.wake.set(Box::new(wake));
+    }
+
+    /// Makes memory ready that frames are going to need, a piece at a time; whether there was any to make. Called by one thread.
+    pub(crate) fn prepare(&self) -> bool {
+        self.pool.prepare(self.frames_high.load(Ordering::Relaxed).min(self.pool.frames()))
     }
 
     /// What the cache did so far, and what it holds.
@@ -200,6 +213,11 @@ impl BlockCache {
                 }
                 let fresh = self.frames_high.fetch_add(1, Ordering::Relaxed);
                 if fresh < self.pool.frames() {
+                    if fresh.is_multiple_of((FramePool::PREPARED_BYTES / self.pool.frame_bytes()).max(1))
+                        && let Some(wake) = self.wake.get()
+                    {
+                        wake();
+                    }
                     return Some(self.pool.take_free(to_u32(fresh)));
                 }
                 self.frames_high.fetch_sub(1, Ordering::Relaxed);

@@ -12,7 +12,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::Advice;
 
@@ -103,6 +103,8 @@ pub(crate) struct FramePool {
     memory: AlignedBytes,
     frame_bytes: usize,
     frames: usize,
+    /// Bytes of `memory` whose pages are there.
+    ready: AtomicUsize,
     metas: Box<[Meta]>,
     boxes: Box<[UnsafeCell<Box<[u8]>>]>,
 }
@@ -119,9 +121,28 @@ impl FramePool {
             memory: AlignedBytes::new(frames * frame_bytes),
             frame_bytes,
             frames,
+            ready: AtomicUsize::new(0),
             metas: (0..frames + boxes).map(|_| meta()).collect(),
             boxes: (0..boxes).map(|_| UnsafeCell::new(Box::default())).collect(),
         }
+    }
+
+    /// Bytes that a call of [`prepare`](Self::prepare) takes from the system.
+    pub(crate) const PREPARED_BYTES: usize = 2 << 20;
+
+    /// Takes the next page of memory from the system if those for the first `used` frames, and for as many more, are not there; whether
+    /// it did. The first touch of a page takes 0.1 ms, and where the machine is a virtual one and its host makes the memory only then,
+    /// several. Called by one thread.
+    pub(crate) fn prepare(&self, used: usize) -> bool {
+        let Memory::Pages(pages) = &self.memory.0 else { return false };
+        let ready = self.ready.load(Ordering::Relaxed);
+        let ahead = (used * self.frame_bytes).max(8 * Self::PREPARED_BYTES);
+        if used == 0 || ready >= (used * self.frame_bytes + ahead).min(self.frames * self.frame_bytes) {
+            return false;
+        }
+        pages.populate(to_u64(ready), to_u64(Self::PREPARED_BYTES));
+        self.ready.store(ready + Self::PREPARED_BYTES, Ordering::Relaxed);
+        true
     }
 
     /// Frames, boxes not counted.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::cache::block::{DEFAULT_FRAME_BYTES, Slots};
 use crate::cache::file::{TableCache, sst_path};
 use crate::cache::{BlockCache, TableHandle};
 use crate::error::ErrorKind;
@@ -11,6 +12,7 @@ use crate::io::sim::{Errno, Fault, SimClock, SimFs};
 use crate::io::{CreateOptions, Fs, IoMeter, Rng};
 use crate::iter::Cursor;
 use crate::key::{Kind, SeqNo, Trailer, hash};
+use crate::num::to_u64;
 use crate::options::{Compression, DirectOptions};
 use crate::sst::tests::{CTX, Fixed, MemFile};
 use crate::sst::{Table, TableOptions, TableWriter};
@@ -225,4 +227,26 @@ fn memory_stays_within_the_budget_and_charges_displace_blocks() {
     cache.release((10 << 20) + (300 << 10));
     fill();
     assert!(cache.stats().used_bytes + charged > (1 << 20) - 1024);
+}
+
+#[test]
+fn memory_is_made_ready_ahead_of_its_use_and_no_further_than_the_cache() {
+    const PIECE: usize = 2 << 20;
+    let cache = Arc::new(BlockCache::new(to_u64(20 * PIECE)));
+    let woken = Arc::new(AtomicU64::new(0));
+    let waker = Arc::clone(&woken);
+    cache.set_wake(move || drop(waker.fetch_add(1, Ordering::Relaxed)));
+    assert!(!cache.prepare(), "a cache that nobody uses takes no memory");
+    let slots = Slots::new(Arc::clone(&cache), 10 * PIECE / DEFAULT_FRAME_BYTES);
+    let fill = |block: usize| {
+        let mut room = slots.room(block, DEFAULT_FRAME_BYTES, 0).unwrap();
+        room.bytes_mut().fill(7);
+        drop(room.fill(DEFAULT_FRAME_BYTES, |pool| &**pool));
+    };
+    let prepared = || std::iter::from_fn(|| cache.prepare().then_some(())).count();
+    fill(0);
+    assert_eq!((woken.load(Ordering::Relaxed), prepared()), (1, 9), "16 MiB ahead of the first frame");
+    (1..10 * PIECE / DEFAULT_FRAME_BYTES).for_each(fill);
+    assert_eq!((woken.load(Ordering::Relaxed), prepared()), (10, 11), "as much as is used, up to the end");
+    assert!(slots.get(3, DEFAULT_FRAME_BYTES).unwrap().iter().all(|byte| *byte == 7));
 }

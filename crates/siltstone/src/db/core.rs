@@ -50,7 +50,7 @@ use crate::wal::LogShared;
 
 /// The lane of flushes.
 pub(crate) const FLUSH_LANE: usize = 0;
-/// The lane that prepares log segments and removes files that nothing needs any more.
+/// The lane that prepares log segments and the cache's memory, and removes files that nothing needs any more.
 pub(crate) const LOG_LANE: usize = 1;
 /// The first lane of merges.
 pub(crate) const COMPACTION_LANE: usize = 2;

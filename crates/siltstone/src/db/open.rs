@@ -421,11 +421,13 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
     }
     let workers = executor.start(lanes)?;
     let waker = Arc::downgrade(core);
-    core.tables.purge_queue().set_wake(move || {
+    let wake_log = move || {
         if let Some(core) = waker.upgrade() {
             core.wake(LOG_LANE);
         }
-    });
+    };
+    core.tables.purge_queue().set_wake(wake_log.clone());
+    core.cache.set_wake(wake_log);
     assert!(core.workers.set(workers).is_ok(), "the lanes are started once");
     for lane in 0..COMPACTION_LANE + merging {
         core.wake(lane);

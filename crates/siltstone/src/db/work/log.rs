@@ -1,4 +1,4 @@
-//! The log lane: prepares the next segment, removes segments and files that nothing needs any more.
+//! The log lane: prepares the next segment and memory for the block cache, removes segments and files that nothing needs any more.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -17,7 +17,7 @@ impl Core {
         self.wake(LOG_LANE);
     }
 
-    /// A step of the log lane: prepares the next segment, removes segments and files that nothing needs.
+    /// A step of the log lane: prepares the next segment or the cache's memory, removes segments and files that nothing needs.
     pub(crate) fn log_step(&self) -> LaneStep {
         let Some(log) = &self.log else {
             return LaneStep::Idle;
@@ -40,7 +40,7 @@ impl Core {
                 return LaneStep::IdleFor(Duration::from_millis(100));
             }
         }
-        if self.remove_obsolete() { LaneStep::Worked } else { LaneStep::Idle }
+        if self.cache.prepare() || self.remove_obsolete() { LaneStep::Worked } else { LaneStep::Idle }
     }
 
     /// Removes one log segment or the tables that no reader needs any more. Failing is fine: the next open removes them.
