@@ -235,7 +235,9 @@ fn memory_is_made_ready_ahead_of_its_use_and_no_further_than_the_cache() {
     let cache = Arc::new(BlockCache::new(to_u64(20 * PIECE)));
     let woken = Arc::new(AtomicU64::new(0));
     let waker = Arc::clone(&woken);
-    cache.set_wake(move || drop(waker.fetch_add(1, Ordering::Relaxed)));
+    cache.set_wake(move || {
+        waker.fetch_add(1, Ordering::Relaxed);
+    });
     assert!(!cache.prepare(), "a cache that nobody uses takes no memory");
     let slots = Slots::new(Arc::clone(&cache), 10 * PIECE / DEFAULT_FRAME_BYTES);
     let fill = |block: usize| {

@@ -27,7 +27,7 @@ pub struct Options {
     /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 192 MiB. When it
     /// is used up, the largest memtable is flushed; when nothing can be flushed, writers wait.
     pub write_memory_bytes: u64,
-    /// Bytes of the block cache, pinned filters and indexes included. Default 64 MiB.
+    /// Bytes of the block cache, pinned filters and indexes included. Default 64 MiB. Memory is taken as blocks come, and as much again ahead of them.
     pub cache_bytes: u64,
     /// File descriptors that SSTs may take for reading. Default 1000. The least used table is closed and reopened on demand. A
     /// merge takes one more for each run that it reads, and one for its output.
