@@ -135,9 +135,11 @@ impl BlockCache {
         let _ = self.wake.set(Box::new(wake));
     }
 
-    /// Makes memory ready that frames are going to need, a piece at a time; whether there was any to make. Called by one thread.
+    /// Makes memory ready that frames are going to need, a piece at a time and within the budget; whether there was any to make. Called by
+    /// one thread.
     pub(crate) fn prepare(&self) -> bool {
-        self.pool.prepare(self.frames_high.load(Ordering::Relaxed).min(self.pool.frames()))
+        let most = to_usize(self.block_budget()).checked_div(self.pool.frame_bytes()).unwrap_or(0);
+        self.pool.prepare(self.frames_high.load(Ordering::Relaxed), most)
     }
 
     /// What the cache did so far, and what it holds.

@@ -131,13 +131,14 @@ impl FramePool {
     pub(crate) const PREPARED_BYTES: usize = 2 << 20;
 
     /// Takes the next page of memory from the system if those for the first `used` frames, and for as many more, are not there; whether
-    /// it did. The first touch of a page takes 0.1 ms, and where the machine is a virtual one and its host makes the memory only then,
-    /// several. Called by one thread.
-    pub(crate) fn prepare(&self, used: usize) -> bool {
+    /// it did. Frames from `most` on are left alone. The first touch of a page takes 0.1 ms, and where the machine is a virtual one and its
+    /// host makes the memory only then, several. Called by one thread.
+    pub(crate) fn prepare(&self, used: usize, most: usize) -> bool {
         let Memory::Pages(pages) = &self.memory.0 else { return false };
         let ready = self.ready.load(Ordering::Relaxed);
         let ahead = (used * self.frame_bytes).max(8 * Self::PREPARED_BYTES);
-        if used == 0 || ready >= (used * self.frame_bytes + ahead).min(self.frames * self.frame_bytes) {
+        let wanted = (used * self.frame_bytes + ahead).min(most.min(self.frames) * self.frame_bytes);
+        if used == 0 || ready >= wanted {
             return false;
         }
         pages.populate(to_u64(ready), to_u64(Self::PREPARED_BYTES));

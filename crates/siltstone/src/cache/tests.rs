@@ -230,7 +230,7 @@ fn memory_stays_within_the_budget_and_charges_displace_blocks() {
 }
 
 #[test]
-fn memory_is_made_ready_ahead_of_its_use_and_no_further_than_the_cache() {
+fn memory_is_made_ready_ahead_of_its_use_and_within_the_budget() {
     const PIECE: usize = 2 << 20;
     let cache = Arc::new(BlockCache::new(to_u64(20 * PIECE)));
     let woken = Arc::new(AtomicU64::new(0));
@@ -249,6 +249,9 @@ fn memory_is_made_ready_ahead_of_its_use_and_no_further_than_the_cache() {
     fill(0);
     assert_eq!((woken.load(Ordering::Relaxed), prepared()), (1, 9), "16 MiB ahead of the first frame");
     (1..10 * PIECE / DEFAULT_FRAME_BYTES).for_each(fill);
-    assert_eq!((woken.load(Ordering::Relaxed), prepared()), (10, 11), "as much as is used, up to the end");
+    cache.charge(to_u64(4 * PIECE));
+    assert_eq!((woken.load(Ordering::Relaxed), prepared()), (10, 7), "as much as is used, but for what tables take");
+    cache.release(to_u64(4 * PIECE));
+    assert_eq!(prepared(), 4);
     assert!(slots.get(3, DEFAULT_FRAME_BYTES).unwrap().iter().all(|byte| *byte == 7));
 }

@@ -44,7 +44,7 @@ const CALM_CREDIT_NS: u64 = 2_000_000_000;
 /// Runs are too many for writers to go faster than their price, for however short a time.
 const URGENT_DEBT: f64 = 0.5;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
-pub(crate) const KEPT_SHARE: u64 = 4;
+const KEPT_SHARE: u64 = 4;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
 const WARN_DEBT: f64 = 0.75;
 const CALM_DEBT: f64 = 0.5;
@@ -151,7 +151,6 @@ impl Core {
             let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
             let by_debt = keyspace.options.write_control.rate(debt);
             // The memtable in use fills first, and then one for each run that there may be more.
-            let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
             let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
             let room =
                 rooms.saturating_mul(keyspace.options.memtable_bytes).saturating_sub(view.memtable.table.bytes());
@@ -173,7 +172,8 @@ impl Core {
                 });
                 contract::rate_for(room, self.relief_s(relief_bytes)?, stall.as_secs_f64())
             });
-            // How many memtables may still be set aside before the oldest of them must be on disk.
+            // The same for memory: how many memtables may still be set aside before the oldest of them must be on disk.
+            let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
             let limit = self.immutable_limit(keyspace);
             let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
             let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
