@@ -1,16 +1,16 @@
-//! What recording a trace costs: the same operations in two stores, one of which records them, taking turns.
+//! What recording a trace costs: the same operations in one store with a trace and without one, taking turns.
 //!
 //! ```sh
-//! cargo bench -p siltstone --bench trace                    # 9 rounds of a million puts in each store
+//! cargo bench -p siltstone --bench trace                    # 9 stores of 2.6 million puts
 //! cargo bench -p siltstone --bench trace -- --rounds 21 --dir /data
 //! cargo bench -p siltstone --bench trace -- --gets          # gets of records in the memtable instead
 //! cargo bench -p siltstone --bench trace -- --hashed        # keyed hashes in the trace instead of keys
 //! ```
 //!
-//! Records of 16 + 100 bytes with random keys (`fillrandom`), memtables of 64 MiB, flushed and merged in the background; two new stores each round. One
-//! thread does 20 000 operations in one store, then the same in the other, and so on; which is first changes. So whatever slows the machine meets
-//! both, and the trace's lane, which works every 10 ms, works mostly while its own store is asked. What recording costs is the median of the
-//! quotients of neighbours.
+//! Records of 16 + 100 bytes with random keys (`fillrandom`), memtables of 64 MiB, flushed and merged in the background. One thread does 100 000
+//! operations while a trace is recorded, then as many without, and so on; chance says which is first. So whatever slows the machine, and whatever state
+//! the store is in, meets both. A trace's first memory is taken in operations that do not count. What recording costs is the median of the quotients
+//! of neighbours, and the quotient of the sums.
 #![expect(clippy::disallowed_types, clippy::disallowed_macros, clippy::disallowed_methods, reason = "it measures")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a program for developers")]
 
@@ -26,9 +26,10 @@ use siltstone::{KeyspaceOptions, Options};
 
 const VALUE: [u8; 100] = [7; 100];
 
-/// Operations until the other store has its turn, and how many turns a round has.
-const SLICE: u64 = 20_000;
-const SLICES: u64 = 50;
+/// Operations of a turn, those before it that do not count, and how many pairs of turns a round has.
+const SLICE: u64 = 200_000;
+const BEFORE: u64 = 100_000;
+const PAIRS: u64 = 5;
 
 /// What is measured.
 struct Question {
@@ -57,50 +58,53 @@ fn key(rng: &mut Rng) -> [u8; 16] {
 }
 
 impl Question {
-    /// Nanoseconds an operation took without and with a trace, by slice, and what the trace has lost.
+    /// Nanoseconds an operation took without and with a trace, by pairs of turns, and what the traces have lost.
     fn round(&self, round: u64) -> (Vec<[f64; 2]>, u64) {
         let folder = tempfile::tempdir_in(&self.dir).unwrap();
-        let stores = ["first", "second"].map(|name| Db::open(folder.path().join(name), options()).unwrap());
-        let keyspaces = stores.each_ref().map(Db::default_keyspace);
-        // What the first store's place in memory is good for changes hands.
-        let traced = usize::try_from(round % 2).unwrap();
+        let path = folder.path().join("trace");
+        let store = Db::open(folder.path().join("store"), options()).unwrap();
+        let keyspace = store.default_keyspace();
         if self.gets {
-            keyspaces.iter().for_each(|keyspace| put(keyspace, 0));
+            put(&keyspace, SLICE, &mut Rng::new(0));
         }
-        let hash_keys = self.hashed.then_some(KeyHash { secret: [7; 16], keep_prefix: 4 });
-        stores[traced].start_trace(folder.path().join("trace"), TraceOptions { hash_keys, max_bytes: 0 }).unwrap();
-        let mut slices = Vec::new();
-        for slice in 0..SLICES {
+        let (mut rng, mut coin) = (Rng::new(round + 1), Rng::new(round));
+        let (mut pairs, mut lost) = (Vec::new(), 0);
+        for _ in 0..PAIRS {
             let mut ns = [0.0; 2];
-            let first = usize::from(slice % 2 == 0);
-            for store in [first, 1 - first] {
-                let start = Instant::now();
-                if self.gets {
-                    get(&keyspaces[store])
-                } else {
-                    put(&keyspaces[store], slice)
+            // By chance: what comes in turns, as flushes do, must not meet one of the two more often.
+            let first = coin.next_u64() % 2 == 0;
+            for is_traced in [first, !first] {
+                if is_traced {
+                    let hash_keys = self.hashed.then_some(KeyHash { secret: [7; 16], keep_prefix: 4 });
+                    store.start_trace(&path, TraceOptions { hash_keys, max_bytes: 0 }).unwrap();
                 }
-                ns[usize::from(store == traced)] = start.elapsed().as_nanos() as f64 / SLICE as f64;
+                let mut operate = |count| {
+                    if self.gets { get(&keyspace, count) } else { put(&keyspace, count, &mut rng) }
+                };
+                operate(BEFORE);
+                let start = Instant::now();
+                operate(SLICE);
+                ns[usize::from(is_traced)] = start.elapsed().as_nanos() as f64 / SLICE as f64;
+                if is_traced {
+                    lost += store.stop_trace().unwrap().lost;
+                    std::fs::remove_file(&path).unwrap();
+                }
             }
-            slices.push(ns);
+            pairs.push(ns);
         }
-        let lost = stores[traced].stop_trace().unwrap().lost;
-        for store in &stores {
-            store.wait_idle().unwrap();
-            store.close().unwrap();
-        }
-        (slices, lost)
+        store.wait_idle().unwrap();
+        store.close().unwrap();
+        (pairs, lost)
     }
 }
 
-fn put(keyspace: &Keyspace, slice: u64) {
-    let mut rng = Rng::new(slice);
-    (0..SLICE).for_each(|_| keyspace.put(key(&mut rng), VALUE).unwrap());
+fn put(keyspace: &Keyspace, count: u64, rng: &mut Rng) {
+    (0..count).for_each(|_| keyspace.put(key(rng), VALUE).unwrap());
 }
 
-fn get(keyspace: &Keyspace) {
+fn get(keyspace: &Keyspace, count: u64) {
     let mut rng = Rng::new(0);
-    (0..SLICE).for_each(|_| assert!(black_box(keyspace.get(key(&mut rng)).unwrap()).is_some()));
+    (0..count).for_each(|_| assert!(black_box(keyspace.get(key(&mut rng)).unwrap()).is_some()));
 }
 
 /// The middle of `values`, and what lies at a quarter and three quarters.
@@ -122,19 +126,21 @@ fn main() {
             other => panic!("{other}: --rounds N, --dir FOLDER, --gets or --hashed"),
         }
     }
-    let (mut slices, mut lost) = (Vec::new(), 0);
+    let (mut pairs, mut lost) = (Vec::new(), 0);
     for round in 0..rounds {
         let (more, missing) = question.round(round);
-        slices.extend(more);
+        pairs.extend(more);
         lost += missing;
     }
     let row = |what: &str, of: fn(&[f64; 2]) -> f64, unit: &str| {
-        let [median, low, high] = quartiles(slices.iter().map(of).collect());
+        let [median, low, high] = quartiles(pairs.iter().map(of).collect());
         println!("{what:16} {median:8.1} {unit} [{low:.1} .. {high:.1}]");
     };
     row("without a trace", |ns| ns[0], "ns");
     row("with one", |ns| ns[1], "ns");
     row("what it costs", |ns| ns[1] - ns[0], "ns");
     row("", |ns| (ns[1] / ns[0] - 1.0) * 100.0, "% ");
-    println!("medians and quartiles of {} pairs of slices; lost from the traces: {lost}", slices.len());
+    let [without, with] = [0, 1].map(|at| pairs.iter().map(|ns| ns[at]).sum::<f64>());
+    println!("{:16} {:8.1} %", "of the sums", (with / without - 1.0) * 100.0);
+    println!("medians and quartiles of {} pairs of turns; lost from the traces: {lost}", pairs.len());
 }
