@@ -33,7 +33,6 @@ use crate::memtable::ArenaPool;
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
-use crate::schedule::WriteControl;
 use crate::version::{KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, manifest, superblock};
 use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
@@ -322,7 +321,7 @@ pub(crate) fn keyspace_core(
     now_ms: u64,
 ) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
     let steering = Steering::new(&options.strategy, policy);
-    let pace = Pace::new(options.max_write_stall, matches!(options.write_control, WriteControl::Limit(_)));
+    let pace = Pace::new(options.max_write_stall, &options.write_control);
     let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
     let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {

@@ -1,15 +1,14 @@
 //! Pacing: writers slow down gradually as the debt of flushes and merges grows, so that none of them runs into a wall.
 //!
 //! The *debt* of a keyspace is a number: 0 while background work keeps up, 1 where its writers stop. What writers together may
-//! write at a debt is the [write control](crate::schedule::write_control)'s; with `delay` it is a barrier that falls to next to nothing
-//! before the stop, so the debt settles where that rate is what merges can sustain, without anyone measuring it. Writers owe
+//! write at a debt is the [write control](crate::schedule::write_control)'s; `delay` learns what merges and flushes can sustain. Writers owe
 //! `bytes / rate`, which the time that passes pays for; those who are ahead of it make short pauses, spread over the writes, instead of one
 //! long stop.
 //!
 //! Runs come and go in steps: a debt jumps when a memtable is flushed, and more when a merge ends or a deeper one holds it up. If every jump
-//! stopped writers at once, they would queue at every other one although merges keep up on the whole. So as long as the debt is below half
-//! of what there may be, writers have a credit of some seconds: the price bounds what they write over those, and who was slower for a
-//! moment catches up. And while a merge that takes runs away is under way, writers share what room there is before the stop over
+//! stopped writers at once, they would queue at every other one although merges keep up on the whole. So as long as the debt is not steep,
+//! writers have a credit of some seconds: the price bounds what they write over those, and who was slower for a moment catches
+//! up. And while a merge that takes runs away is under way, writers share what room there is before the stop over
 //! the time that it still needs.
 //!
 //! Flushes are met in the same way: with the last memtable that there is memory for, writers are no faster than to have filled it when the
@@ -23,11 +22,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
+
 use super::core::{Core, KeyspaceCore};
 use crate::event::Event;
 use crate::num::{to_f64, to_u64};
-use crate::schedule::WriteControl;
 use crate::schedule::contract::{self, Work};
+use crate::schedule::write_control::{STEEP_DEBT, Seen, Sustained, WriteControl};
 use crate::version::{KeyspaceId, Level};
 
 /// A writer looks at the clock when it owes this much, and pauses when it is ahead by as much. The kernel's timers are good to about a
@@ -39,10 +40,10 @@ const LONGEST_PAUSE_NS: u64 = 10_000_000;
 const LONGEST_PROMISED_PAUSE_NS: u64 = 1_000_000_000;
 /// Of the time in which writers wrote less than they might have, as much may be made good: the kernel wakes them late.
 const CREDIT_NS: u64 = 10_000_000;
-/// The same while the debt is below [`URGENT_DEBT`].
+/// The same while the debt is below [`STEEP_DEBT`].
 const CALM_CREDIT_NS: u64 = 2_000_000_000;
-/// Runs are too many for writers to go faster than their price, for however short a time.
-const URGENT_DEBT: f64 = 0.5;
+/// What is sustained is not looked at more often: a debt says little about a shorter time.
+const LEARN_NS: u64 = 20_000_000;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
 const KEPT_SHARE: u64 = 4;
 /// The debt from which a listener is warned, and below which the warning is forgotten.
@@ -62,21 +63,56 @@ pub(crate) struct Pace {
     paid_ns: AtomicU64,
     /// How far that may lie back.
     credit_ns: AtomicU64,
+    /// Bytes that were paid for.
+    paid_bytes: AtomicU64,
+    learnt: Mutex<Learnt>,
+}
+
+/// What is sustained, and when that was looked at last.
+struct Learnt {
+    sustained: Sustained,
+    at_ns: u64,
+    paid_bytes: u64,
 }
 
 impl Pace {
-    /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be. `keeps_rate` where writes
+    /// For a keyspace whose option `max_write_stall` is `stall`: no pause is longer than that, and each may be. With `limit` writes
     /// may not be faster than their price says, however long that takes.
-    pub(crate) fn new(stall: Option<Duration>, keeps_rate: bool) -> Pace {
+    pub(crate) fn new(stall: Option<Duration>, control: &WriteControl) -> Pace {
         let stall = stall.map(|stall| u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX));
-        let unpromised = if keeps_rate { u64::MAX } else { LONGEST_PAUSE_NS };
+        let unpromised = if matches!(control, WriteControl::Limit(_)) { u64::MAX } else { LONGEST_PAUSE_NS };
         Pace {
             ns_per_kib: AtomicU64::new(0),
             longest_pause_ns: stall.map_or(unpromised, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
             owed_ns: AtomicU64::new(0),
             paid_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
+            paid_bytes: AtomicU64::new(0),
+            learnt: Mutex::new(Learnt { sustained: Sustained::presumed(control), at_ns: 0, paid_bytes: 0 }),
         }
+    }
+
+    /// What is sustained, as far as was seen by `now`; `work` is what was measured.
+    fn learn(&self, control: &WriteControl, work: &Work, debt: f64, is_memory_short: bool, now: u64) -> Sustained {
+        let mut learnt = self.learnt.lock();
+        let elapsed = now.saturating_sub(learnt.at_ns);
+        if let WriteControl::Delay(delay) = control
+            && elapsed >= LEARN_NS
+        {
+            let paid = self.paid_bytes.load(Relaxed);
+            let before = std::mem::replace(&mut learnt.paid_bytes, paid);
+            let seen = Seen {
+                elapsed_s: to_f64(elapsed) / 1e9,
+                debt,
+                is_memory_short,
+                // Without a price nobody counts.
+                written: (self.ns_per_kib.load(Relaxed) > 0).then(|| paid - before),
+                measured: work.sustainable_bytes_per_s(),
+            };
+            learnt.sustained.learn(delay, &seen);
+            learnt.at_ns = now;
+        }
+        learnt.sustained
     }
 
     /// Charges a write of `bytes`; whether it is time to look at the clock, nearly never.
@@ -93,6 +129,8 @@ impl Pace {
     /// How long the writer that looks at the clock, at `now`, should pause. Of concurrent writers one pays for all.
     fn pause_ns(&self, now: u64) -> u64 {
         let (owed, credit) = (self.owed_ns.swap(0, Relaxed), self.credit_ns.load(Relaxed));
+        let price = self.ns_per_kib.load(Relaxed).max(1);
+        self.paid_bytes.fetch_add(owed.saturating_mul(1024) / price, Relaxed);
         let pay = |paid: u64| {
             let due = paid.max(now.saturating_sub(credit)).saturating_add(owed);
             due.min(now.saturating_add(self.longest_pause_ns))
@@ -145,19 +183,26 @@ impl Core {
         let keyspaces = self.keyspaces.load();
         let memory = self.memory_left(&keyspaces);
         let compactions = self.compaction.lock();
+        let work = self.work(0, compactions.left_bytes(None));
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load();
             let runs = keyspace.counted_runs(&view);
             let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
-            let by_debt = keyspace.options.write_control.rate(debt);
+            // How many memtables may still be set aside before the oldest of them must be on disk.
+            let limit = self.immutable_limit(keyspace);
+            let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
+            let control = &keyspace.options.write_control;
+            let is_short = spare == 0 && memory.relief_s.is_some();
+            let sustained = keyspace.pace.learn(control, &work, debt, is_short, self.clock.mono_ns());
+            let by_debt = control.rate(debt, &sustained);
             // The memtable in use fills first, and then one for each run that there may be more.
             let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
             let room =
                 rooms.saturating_mul(keyspace.options.memtable_bytes).saturating_sub(view.memtable.table.bytes());
             let ending = compactions.ending_bytes(keyspace.id);
             // Writers stop in the end whatever the debt is, so they may be no faster than to get there when there is room again.
-            let is_delay = matches!(keyspace.options.write_control, WriteControl::Delay(_));
-            let slowly = |room: u64, relief_s: Option<f64>| match keyspace.options.write_control {
+            let is_delay = matches!(control, WriteControl::Delay(_));
+            let slowly = |room: u64, relief_s: Option<f64>| match control {
                 WriteControl::Delay(delay) => {
                     contract::rate_for(room, relief_s?, 0.0).map(|rate| rate.max(to_f64(delay.least_bytes_per_s)))
                 }
@@ -172,17 +217,15 @@ impl Core {
                 });
                 contract::rate_for(room, self.relief_s(relief_bytes)?, stall.as_secs_f64())
             });
-            // The same for memory: how many memtables may still be set aside before the oldest of them must be on disk.
+            // The same for memory.
             let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
-            let limit = self.immutable_limit(keyspace);
-            let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
             let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
             let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
                 contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
             });
             let bounds = [by_room, by_contract, by_flush, by_flush_contract];
-            let calm = is_delay && debt < URGENT_DEBT && bounds.iter().all(Option::is_none);
+            let calm = is_delay && debt < STEEP_DEBT && bounds.iter().all(Option::is_none);
             let rate = bounds.into_iter().chain([by_debt]).flatten().reduce(f64::min);
             keyspace.pace.set_rate(rate, calm);
             self.warn(keyspace, debt, runs);
@@ -342,6 +385,7 @@ impl super::work::Compactions {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::write_control::Limit;
 
     const MS: u64 = 1_000_000;
 
@@ -358,7 +402,7 @@ mod tests {
 
     #[test]
     fn writers_keep_the_rate_and_who_is_slower_does_not_pause() {
-        let pace = Pace::new(None, false);
+        let pace = Pace::new(None, &WriteControl::default());
         pace.set_rate(Some(1e6), false);
         let mut now = 1000 * MS;
         assert_eq!(write(&pace, &mut now, 100, 900), 1100 * MS, "900 bytes a millisecond are below the rate");
@@ -369,7 +413,7 @@ mod tests {
     #[test]
     fn the_calm_catch_up_for_seconds_and_the_urgent_do_not() {
         for (calm, least, most) in [(true, 1000, 1001), (false, 1980, 2000)] {
-            let pace = Pace::new(None, false);
+            let pace = Pace::new(None, &WriteControl::default());
             pace.set_rate(Some(1e6), calm);
             let mut now = 10_000 * MS;
             let took = write(&pace, &mut now, 1000, 2000) - 10_000 * MS;
@@ -379,15 +423,17 @@ mod tests {
 
     #[test]
     fn no_pause_is_longer_than_promised_and_what_was_not_paid_is_forgotten() {
-        let longest = |stall: Option<u64>, keeps_rate| {
-            let pace = Pace::new(stall.map(Duration::from_millis), keeps_rate);
+        let longest = |stall: Option<u64>, control: WriteControl| {
+            let pace = Pace::new(stall.map(Duration::from_millis), &control);
             pace.set_rate(Some(1e3), false);
             assert!(pace.charge(1000));
             let pause = pace.pause_ns(1000 * MS);
             assert_eq!(pace.pause_ns(1000 * MS + pause), 0);
             pause / MS
         };
-        assert_eq!((longest(None, false), longest(Some(3), false), longest(None, true)), (10, 3, 990));
+        let delay = WriteControl::default();
+        let limit = WriteControl::Limit(Limit { rate_bytes_per_s: 1000 });
+        assert_eq!((longest(None, delay), longest(Some(3), delay), longest(None, limit)), (10, 3, 990));
     }
 
     #[test]

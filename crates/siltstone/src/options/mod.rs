@@ -358,7 +358,7 @@ mod tests {
         let options = Options::from_text(tables).unwrap();
         assert_eq!(Options::from_text(&options.to_text()).unwrap(), options);
         assert_eq!(KeyspaceOptions::from_text(&options.keyspace.to_text()).unwrap(), options.keyspace);
-        assert_eq!(options.keyspace.write_control.rate(0.0), Some(9.0));
+        assert!(matches!(options.keyspace.write_control, WriteControl::Limit(limit) if limit.rate_bytes_per_s == 9));
     }
 
     #[test]

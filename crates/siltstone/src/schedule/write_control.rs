@@ -6,15 +6,38 @@
 //! | control | until there |
 //! | --- | --- |
 //! | `stop` | writes are as fast as they can: the least latency for each write, queueing included (luo19 theorem 1), at the price of long pauses |
-//! | `delay` | at debt `d` writers together may write `(1 - d)^3` of a rate that no writer reaches: the debt settles where that is what merges sustain, and pauses are short |
+//! | `delay` | writers together may write about what merges were found to sustain, far more below half of the debt, next to nothing shortly before the stop |
 //! | `limit` | never more than so many bytes a second |
 //! | `compaction-first` | every write waits until the tree has its shape: to measure compaction alone (sarkar21 section 4.1) |
+//!
+//! # What merges sustain
+//!
+//! It depends on the machine, the data and what else runs, so it is learnt: [`Sustained`] is an integral controller. While the debt is above
+//! one half its rate sinks, while it is below its rate grows, so that writers as fast as they can settle at one half whatever that takes.
+//! A price that depends on the debt alone has to be steep to hold all machines between 0 and 1, and then writers at nineteen twentieths
+//! of what merges sustain are held back by every flush that comes a moment before the end of a merge. With the rate known, the price is flat
+//! where the debt is not dangerous: what merges need longer for now and then is room, not a pause.
+//!
+//! Flushes are met in the same way. A rate that uses up the memory for memtables time and again sinks until that is rare: who writes just as fast
+//! as flushes are on average waits for every flush that is slower.
+//!
+//! ```text
+//! rate / sustained
+//!  8 |*
+//!    | *                       d < 1/2          (2 - 2d)^3, at most free_bytes_per_s
+//!    |   *                     1/2 <= d < 4/5   1 - (d - 1/2) / 2
+//!  1 |      * * * * * *        4/5 <= d < 1     0.85 (5 - 5d)^2, at least least_bytes_per_s
+//!  0 |                  * *
+//!    +-----------+-------+--- debt d
+//!    0          1/2     4/5 1
+//! ```
 
 use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::kind;
+use crate::num::to_f64;
 
 /// How writes of a keyspace wait for merges. In options a word, or a table: `write_control = { kind = "limit", rate_bytes_per_s = 4000000 }`.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
@@ -35,7 +58,8 @@ pub enum WriteControl {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delay {
-    /// What a debt of nearly nothing allows, in bytes a second. Default 512 MB: faster than any single writer.
+    /// The most that any debt allows, in bytes a second. Default 512 MB: faster than any single writer. Merges are presumed to sustain a
+    /// third of it until they are seen at work.
     pub free_bytes_per_s: u64,
     /// What any debt below 1 allows, in bytes a second. Default 64 kB: the stop is left to the constraint.
     pub least_bytes_per_s: u64,
@@ -61,22 +85,115 @@ impl Default for WriteControl {
     }
 }
 
+/// Writers as fast as they can settle at this debt.
+const MIDDLE_DEBT: f64 = 0.5;
+/// From this debt on the price rises steeply.
+pub(crate) const STEEP_DEBT: f64 = 0.8;
+/// How much less writers may write for a debt of 1 more, where the price is flat: what keeps the debt from swinging around the middle.
+const SLOPE: f64 = 0.5;
+/// How fast the rate follows: a debt that is wrong by a tenth changes it by a tenth in so many seconds, by four tenths where it is steep.
+const FOLLOWS_S: f64 = 20.0;
+/// Writers who write less than they may show nothing about merges. The rate grows to so many times what they write.
+const MOST_AHEAD: f64 = 1.5;
+/// The rate sinks to so much of what flushes and merges were measured to take.
+const LEAST_OF_MEASURED: f64 = 0.5;
+/// What writers write is averaged over so many seconds.
+const WRITES_S: f64 = 10.0;
+
+/// While writers fill the last memtable that there is memory for, the rate that flushes sustain sinks by so much of itself a second; otherwise it
+/// grows by so much. So it settles where memory is short for a twenty-fifth of the time.
+const SHORT_SINKS: f64 = 0.2;
+const AMPLE_GROWS: f64 = 0.008;
+
+/// The rates of writes that merges and flushes of a keyspace were found to sustain.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Sustained {
+    by_merges: f64,
+    by_flushes: f64,
+    writes_per_s: f64,
+}
+
+/// What was seen of a keyspace for some time.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Seen {
+    /// How long.
+    pub elapsed_s: f64,
+    /// Its debt.
+    pub debt: f64,
+    /// Whether writers are filling the last memtable that there is memory for.
+    pub is_memory_short: bool,
+    /// Bytes that were written; none if nobody counted them.
+    pub written: Option<u64>,
+    /// What [`Work`](super::contract::Work) says of the rate that is sustained, in bytes a second.
+    pub measured: Option<f64>,
+}
+
+impl Sustained {
+    /// What is presumed before there is a debt to learn from.
+    pub fn presumed(control: &WriteControl) -> Sustained {
+        let free = match control {
+            WriteControl::Delay(delay) => to_f64(delay.free_bytes_per_s),
+            _ => 0.0,
+        };
+        Sustained { by_merges: free / 3.0, by_flushes: free, writes_per_s: 0.0 }
+    }
+
+    /// Learns from what was seen.
+    pub fn learn(&mut self, delay: &Delay, seen: &Seen) {
+        let Seen { elapsed_s, debt, is_memory_short, written, measured } = *seen;
+        if elapsed_s <= 0.0 {
+            return;
+        }
+        if let Some(bytes) = written {
+            let rate = to_f64(bytes) / elapsed_s;
+            self.writes_per_s += (rate - self.writes_per_s) * (elapsed_s / WRITES_S).min(1.0);
+        }
+        let most = written.map_or(0.0, |_| (MOST_AHEAD * self.writes_per_s).min(to_f64(delay.free_bytes_per_s)));
+        // A debt that takes minutes to pay is no reason to go on slowing down.
+        let least = (measured.unwrap_or(0.0) * LEAST_OF_MEASURED).max(to_f64(delay.least_bytes_per_s));
+        // One look after a long time says little about that time.
+        let elapsed_s = elapsed_s.min(1.0);
+        let follows_s = if debt > STEEP_DEBT { FOLLOWS_S / 4.0 } else { FOLLOWS_S };
+        let change = |rate: &mut f64, by: f64| {
+            let next = *rate * (1.0 + by * elapsed_s);
+            *rate = if by < 0.0 { next.max(least.min(*rate)) } else { rate.max(next.min(most)) };
+        };
+        change(&mut self.by_merges, (MIDDLE_DEBT - debt) / follows_s);
+        change(&mut self.by_flushes, if is_memory_short { -SHORT_SINKS } else { AMPLE_GROWS });
+    }
+}
+
+impl Delay {
+    /// As fast as they can, until memory was seen to be short.
+    fn rate_without_debt(&self, sustained: &Sustained) -> Option<f64> {
+        (sustained.by_flushes < to_f64(self.free_bytes_per_s)).then_some(sustained.by_flushes.max(1.0))
+    }
+
+    /// At a debt above 0.
+    fn rate(&self, debt: f64, sustained: &Sustained) -> f64 {
+        let share = if debt < MIDDLE_DEBT {
+            ((1.0 - debt) / (1.0 - MIDDLE_DEBT)).powi(3)
+        } else {
+            let flat = 1.0 - SLOPE * (debt.min(STEEP_DEBT) - MIDDLE_DEBT);
+            flat * ((1.0 - debt) / (1.0 - STEEP_DEBT)).clamp(0.0, 1.0).powi(2)
+        };
+        let rate = (share * sustained.by_merges).min(sustained.by_flushes);
+        rate.min(to_f64(self.free_bytes_per_s)).max(to_f64(self.least_bytes_per_s)).max(1.0)
+    }
+}
+
 impl WriteControl {
     /// The names, as options spell them.
     pub const NAMES: [&'static str; 4] = ["stop", "delay", "limit", "compaction-first"];
 
-    /// The rate at which writers of a keyspace with this debt may write, all together, in bytes a second; none if as fast as they can.
-    /// Never 0.
-    #[expect(clippy::cast_precision_loss, reason = "rates")]
-    pub fn rate(&self, debt: f64) -> Option<f64> {
+    /// The rate at which writers of a keyspace with this debt may write, all together, in bytes a second, if so much is sustained; none if
+    /// as fast as they can. Never 0.
+    pub fn rate(&self, debt: f64, sustained: &Sustained) -> Option<f64> {
         match self {
             WriteControl::Stop | WriteControl::CompactionFirst => None,
-            WriteControl::Limit(limit) => Some(limit.rate_bytes_per_s.max(1) as f64),
-            WriteControl::Delay(_) if debt <= 0.0 => None,
-            WriteControl::Delay(delay) => {
-                let left = (1.0 - debt).clamp(0.0, 1.0);
-                Some((delay.free_bytes_per_s as f64 * left.powi(3)).max(delay.least_bytes_per_s as f64).max(1.0))
-            }
+            WriteControl::Limit(limit) => Some(to_f64(limit.rate_bytes_per_s.max(1))),
+            WriteControl::Delay(delay) if debt <= 0.0 => delay.rate_without_debt(sustained),
+            WriteControl::Delay(delay) => Some(delay.rate(debt, sustained)),
         }
     }
 
@@ -135,21 +252,142 @@ impl fmt::Display for WriteControl {
 mod tests {
     use super::*;
 
+    const MB: f64 = 1e6;
+
     #[test]
     fn the_delay_grows_with_the_debt_never_to_nothing_and_goes_with_it() {
         let control = WriteControl::default();
-        assert_eq!((control.rate(0.0), control.rate(-1.0)), (None, None));
-        let rates: Vec<f64> = (1..=100).map(|debt| control.rate(f64::from(debt) / 100.0).unwrap()).collect();
-        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1]), "{rates:?}");
-        assert!((rates[99] - 64e3).abs() < 1.0 && rates[0] > 490e6);
-        assert_eq!(control.rate(7.0), control.rate(1.0), "the curve has no memory and no hole");
+        let rate = |debt: f64, mb: f64| {
+            let sustained = Sustained { by_merges: mb * MB, by_flushes: 512.0 * MB, writes_per_s: 0.0 };
+            control.rate(debt, &sustained).map(|rate| rate / MB)
+        };
+        assert_eq!((rate(0.0, 9.0), rate(-1.0, 9.0)), (None, None));
+        let rates: Vec<f64> = (1..=1000).map(|debt| rate(f64::from(debt) / 1000.0, 100.0).unwrap()).collect();
+        assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 5.0), "{rates:?}");
+        assert_eq!((rate(0.01, 100.0), rate(1.0, 100.0)), (Some(512.0), Some(0.064)));
+        let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0 };
+        let rates = [0.0, 0.1, 0.5].map(|debt| control.rate(debt, &flushed));
+        assert_eq!(rates, [Some(90.0 * MB); 3], "no more than flushes");
+        assert!((rate(0.5, 100.0).unwrap() - 100.0).abs() < 0.001);
+        assert!(rate(0.6, 100.0).unwrap() >= 95.0, "nineteen twentieths are no matter for a pause");
+        assert_eq!(rate(7.0, 100.0), rate(1.0, 100.0), "no hole behind the stop");
+    }
+
+    /// A store whose writers offer `offered` megabytes a second and whose merges take `sustained`, for some seconds; the debt is a gigabyte and
+    /// more wide. The debts and what was written, second by second.
+    fn run(learnt: &mut Sustained, debt: &mut f64, offered: f64, sustained: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
+        run_with(learnt, debt, offered, f64::INFINITY, sustained)
+    }
+
+    /// The same with flushes that take `flushed` megabytes a second.
+    fn run_with(
+        learnt: &mut Sustained,
+        debt: &mut f64,
+        offered: f64,
+        flushed: f64,
+        sustained: impl Fn(u32) -> f64,
+    ) -> Vec<(f64, f64)> {
+        const STEPS: u32 = 20;
+        let control = WriteControl::default();
+        let WriteControl::Delay(delay) = &control else { unreachable!() };
+        let mut backlog = 0.0;
+        (0..300)
+            .map(|second| {
+                let mut written = 0.0;
+                for _ in 0..STEPS {
+                    let dt = 1.0 / f64::from(STEPS);
+                    let allowed = control.rate(*debt, learnt).unwrap_or(f64::INFINITY) / MB * dt;
+                    backlog += offered * dt;
+                    let now = allowed.min(backlog);
+                    backlog = if offered > 1000.0 { 0.0 } else { backlog - now };
+                    let now = now.min(20.0);
+                    *debt = (*debt + (now - sustained(second) * dt) / 1900.0).clamp(0.0, 1.0);
+                    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
+                    let bytes = (now * MB) as u64;
+                    let seen = Seen {
+                        elapsed_s: dt,
+                        debt: *debt,
+                        is_memory_short: now / dt > flushed,
+                        written: (*debt > 0.0).then_some(bytes),
+                        measured: Some(sustained(second) * MB),
+                    };
+                    learnt.learn(delay, &seen);
+                    written += now;
+                }
+                (*debt, written)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn whatever_merges_sustain_writers_who_never_wait_settle_in_the_middle() {
+        for sustained in [20.0, 150.0, 300.0] {
+            let mut learnt = Sustained::presumed(&WriteControl::default());
+            let seconds = run(&mut learnt, &mut 0.0, 5000.0, |_| sustained);
+            let last = &seconds[200..];
+            let far = |at: &(f64, f64)| (at.0 - MIDDLE_DEBT).abs();
+            let worst = last.iter().copied().max_by(|a, b| far(a).total_cmp(&far(b))).unwrap();
+            assert!(far(&worst) < 0.1, "{sustained}: {worst:?}");
+            assert!(seconds.iter().all(|(debt, _)| *debt < 0.999), "{sustained}: never at the stop");
+            let written: f64 = last.iter().map(|(_, written)| written).sum();
+            let share = written / (100.0 * sustained);
+            assert!((0.95..1.05).contains(&share), "{sustained}: {share}");
+        }
+    }
+
+    #[test]
+    fn while_a_debt_of_minutes_is_paid_writers_go_on() {
+        let mut learnt = Sustained::presumed(&WriteControl::default());
+        let mut debt = 0.0;
+        run(&mut learnt, &mut debt, 5000.0, |_| 2.0);
+        assert!((0.7..0.95).contains(&debt), "minutes from the middle: {debt}");
+        let seconds = run(&mut learnt, &mut debt, 5000.0, |_| 2.0);
+        assert!(seconds.iter().all(|(_, written)| *written > 0.2), "a tenth and more of what merges take: {seconds:?}");
+    }
+
+    #[test]
+    fn writers_at_nineteen_twentieths_are_not_held_back_by_what_merges_need_longer_for_at_times() {
+        let mut learnt = Sustained::presumed(&WriteControl::default());
+        let mut debt = 0.0;
+        run(&mut learnt, &mut debt, 5000.0, |_| 190.0);
+        // Of a minute merges stand still for two seconds.
+        debt = 0.0;
+        let seconds = run(&mut learnt, &mut debt, 180.0, |second| if second % 60 < 58 { 196.7 } else { 0.0 });
+        assert!(seconds.iter().all(|(_, written)| *written > 179.9), "{seconds:?}");
+    }
+
+    #[test]
+    fn writers_who_never_wait_settle_where_memory_is_rarely_short() {
+        let mut learnt = Sustained::presumed(&WriteControl::default());
+        let seconds = run_with(&mut learnt, &mut 0.0, 5000.0, 160.0, |_| 190.0);
+        let last: f64 = seconds[200..].iter().map(|(_, written)| written / 100.0).sum();
+        assert!((145.0..165.0).contains(&last), "flushes take 160: {last}");
+    }
+
+    #[test]
+    fn who_writes_little_teaches_nothing() {
+        let delay = Delay::default();
+        let mut learnt = Sustained { by_merges: 100.0 * MB, by_flushes: 100.0 * MB, writes_per_s: 1.0 * MB };
+        let before = learnt;
+        let seen = Seen { elapsed_s: 1.0, debt: 0.1, is_memory_short: false, written: Some(1_000_000), measured: None };
+        for _ in 0..1000 {
+            learnt.learn(&delay, &seen);
+            learnt.learn(&delay, &Seen { written: None, ..seen });
+        }
+        assert_eq!(learnt, before);
+        learnt.learn(&delay, &Seen { elapsed_s: 1e9, debt: 0.9, written: None, ..seen });
+        assert!((91.0 * MB..93.0 * MB).contains(&learnt.by_merges), "a long time without a look is not a long debt");
     }
 
     #[test]
     fn the_others_do_not_look_at_the_debt() {
+        let any = Sustained { by_merges: 7.0, by_flushes: 7.0, writes_per_s: 7.0 };
         for debt in [0.0, 0.5, 1.0] {
-            assert_eq!((WriteControl::Stop.rate(debt), WriteControl::CompactionFirst.rate(debt)), (None, None));
-            assert_eq!(WriteControl::Limit(Limit { rate_bytes_per_s: 5 }).rate(debt), Some(5.0));
+            assert_eq!(
+                (WriteControl::Stop.rate(debt, &any), WriteControl::CompactionFirst.rate(debt, &any)),
+                (None, None)
+            );
+            assert_eq!(WriteControl::Limit(Limit { rate_bytes_per_s: 5 }).rate(debt, &any), Some(5.0));
         }
     }
 }
