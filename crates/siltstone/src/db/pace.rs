@@ -181,9 +181,11 @@ impl Core {
     /// Looks at the debts and sets the prices of writing. Called after every step of background work and every rotation.
     pub(crate) fn retune(&self) {
         let keyspaces = self.keyspaces.load();
-        let memory = self.memory_left(&keyspaces);
         let compactions = self.compaction.lock();
         let work = self.work(0, compactions.left_bytes(None));
+        let memory = self.memory_left(&keyspaces, &work);
+        // How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
+        let relief_s = |bytes: u64| Some(to_f64(bytes) * work.merge_ns_per_byte()? / 1e9);
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load();
             let runs = keyspace.counted_runs(&view);
@@ -208,18 +210,18 @@ impl Core {
                 }
                 _ => None,
             };
-            let by_room = slowly(room, ending.and_then(|bytes| self.relief_s(bytes)))
-                .filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt));
+            let by_room =
+                slowly(room, ending.and_then(relief_s)).filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt));
             let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let relief_bytes = ending.unwrap_or_else(|| {
                     let next_bytes: u64 = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
                     compactions.left_bytes(Some(keyspace.id)).saturating_add(next_bytes)
                 });
-                contract::rate_for(room, self.relief_s(relief_bytes)?, stall.as_secs_f64())
+                contract::rate_for(room, relief_s(relief_bytes)?, stall.as_secs_f64())
             });
             // The same for memory.
             let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
-            let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
+            let by_flush = if is_short { slowly(left, memory.relief_s) } else { None };
             let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
                 contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
@@ -248,20 +250,14 @@ impl Core {
         }
     }
 
-    /// What the memory for memtables has room for.
-    fn memory_left(&self, keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceCore>>) -> MemoryLeft {
+    /// What the memory for memtables has room for; `work` is what was measured.
+    fn memory_left(&self, keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceCore>>, work: &Work) -> MemoryLeft {
         let active: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memtable.table.bytes()).sum();
-        let average = self.work(0, 0).flush_ns_per_byte();
         MemoryLeft {
             waiting: self.immutable_bytes.load(Relaxed),
             active: (self.options.write_memory_bytes / 2).saturating_sub(active),
-            relief_s: self.flushing.left_ns(self.clock.mono_ns(), average).map(|ns| ns / 1e9),
+            relief_s: self.flushing.left_ns(self.clock.mono_ns(), work.flush_ns_per_byte()).map(|ns| ns / 1e9),
         }
-    }
-
-    /// How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
-    fn relief_s(&self, bytes: u64) -> Option<f64> {
-        Some(to_f64(bytes) * self.work(0, 0).merge_ns_per_byte()? / 1e9)
     }
 
     /// What was measured, and what is owed.

@@ -16,7 +16,7 @@
 //! one half its rate sinks, while it is below its rate grows, so that writers as fast as they can settle at one half whatever that takes.
 //! A price that depends on the debt alone has to be steep to hold all machines between 0 and 1, and then writers at nineteen twentieths
 //! of what merges sustain are held back by every flush that comes a moment before the end of a merge. With the rate known, the price is flat
-//! where the debt is not dangerous: what merges need longer for now and then is room, not a pause.
+//! where the debt is not dangerous: what a merge needs longer is room, not a pause.
 //!
 //! Flushes are met in the same way. A rate that uses up the memory for memtables time and again sinks until that is rare: who writes just as fast
 //! as flushes are on average waits for every flush that is slower.

@@ -162,7 +162,8 @@ impl Buffer {
             return false;
         }
         let Some(out) = self.bytes.get_mut(self.end..).and_then(<[u8]>::first_chunk_mut::<SHORT>) else { return false };
-        // A zero for the time, four numbers of a byte, of which the last may have a second one.
+        // A zero for the time, four numbers of a byte, of which the last may have a second one. The word goes on behind them: the key covers
+        // that, since it has at least 8 bytes.
         let (low, high) = (to_u64(value_len & 0x7f), to_u64(value_len >> 7));
         let has_high = u64::from(high > 0);
         let number = low | has_high << 7 | high << 8;
