@@ -371,14 +371,39 @@ impl std::fmt::Debug for TableHandle {
     }
 }
 
-/// Numbers of SSTs that nobody uses any more.
+/// Numbers of SSTs that nobody uses any more: files to be deleted, and *spares*, over which new files are written.
+///
+/// Deleting a file gives away its blocks on the disk and its pages in the system's cache, and the next file has to get others. Where a
+/// host lends memory to machines and takes back what is free, a page that was got anew costs ten times what copying to it costs, so
+/// while tables come and go some are kept.
 #[derive(Default)]
 pub struct PurgeQueue {
-    /// The files that nobody reads any more, with their bytes.
-    files: Mutex<Vec<(SstId, u64)>>,
+    /// The files that nobody reads any more.
+    files: Mutex<Vec<Obsolete>>,
+    /// Those of them that are kept.
+    spares: Mutex<Spares>,
     /// Bytes of all files that left the tree and are not deleted, those included that somebody still reads.
     obsolete_bytes: AtomicU64,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
+}
+
+/// A file that nobody reads any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Obsolete {
+    /// Its number.
+    pub id: SstId,
+    /// Its size.
+    pub bytes: u64,
+    /// Whether it was a spare already: it must go now.
+    pub was_spare: bool,
+}
+
+#[derive(Default)]
+struct Spares {
+    files: Vec<(SstId, u64)>,
+    bytes: u64,
+    /// When one was kept or used last, by the monotonic clock.
+    touched_ns: u64,
 }
 
 impl PurgeQueue {
@@ -389,16 +414,58 @@ impl PurgeQueue {
 
     /// Adds a file.
     pub(crate) fn push(&self, id: SstId, bytes: u64) {
-        self.files.lock().push((id, bytes));
+        self.files.lock().push(Obsolete { id, bytes, was_spare: false });
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {
             wake();
         }
     }
 
-    /// Takes all files, to be deleted now; say [`deleted`](Self::deleted) of each.
-    pub fn take(&self) -> Vec<(SstId, u64)> {
+    /// Takes all files, to be deleted now, of which say [`deleted`](Self::deleted), or to be kept as spares.
+    pub fn take(&self) -> Vec<Obsolete> {
         std::mem::take(&mut self.files.lock())
+    }
+
+    /// Keeps a file that was [taken](Self::take), if with it the spares take at most `most_bytes`. Says whether it does.
+    pub(crate) fn keep(&self, id: SstId, bytes: u64, most_bytes: u64, now_ns: u64) -> bool {
+        let mut spares = self.spares.lock();
+        let has_room = spares.bytes.saturating_add(bytes) <= most_bytes;
+        if has_room {
+            spares.files.push((id, bytes));
+            spares.bytes += bytes;
+            spares.touched_ns = now_ns;
+        }
+        has_room
+    }
+
+    /// Bytes of the files that are kept.
+    pub(crate) fn spare_bytes(&self) -> u64 {
+        self.spares.lock().bytes
+    }
+
+    /// A file to write over, if one was kept; the one that was in use last. It counts as deleted.
+    pub(crate) fn take_spare(&self, now_ns: u64) -> Option<SstId> {
+        let mut spares = self.spares.lock();
+        let (id, bytes) = spares.files.pop()?;
+        spares.bytes -= bytes;
+        spares.touched_ns = now_ns;
+        drop(spares);
+        self.deleted(bytes);
+        Some(id)
+    }
+
+    /// When a spare was kept or used last, by the monotonic clock; none if there is none.
+    pub(crate) fn spares_touched_ns(&self) -> Option<u64> {
+        let spares = self.spares.lock();
+        (!spares.files.is_empty()).then_some(spares.touched_ns)
+    }
+
+    /// Gives up all spares: they are to be deleted. Says whether there were any.
+    pub(crate) fn release_spares(&self) -> bool {
+        let spares = std::mem::take(&mut *self.spares.lock()).files;
+        let any = !spares.is_empty();
+        self.files.lock().extend(spares.into_iter().map(|(id, bytes)| Obsolete { id, bytes, was_spare: true }));
+        any
     }
 
     /// A file of so many bytes was deleted.

@@ -9,4 +9,4 @@ pub mod frames;
 mod tests;
 
 pub use block::{BlockCache, CacheStats};
-pub use file::{PurgeQueue, TableCache, TableGuard, TableHandle, sst_path};
+pub use file::{Obsolete, PurgeQueue, TableCache, TableGuard, TableHandle, sst_path};

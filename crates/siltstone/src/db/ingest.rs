@@ -64,6 +64,7 @@ impl Core {
             direct: self.options.direct.flushes,
             ctx: IoCtx { class: IoClass::Checkpoint, job: JobId(0) },
             meter: &IoMeter::new(Arc::clone(&self.clock)),
+            obsolete: self.tables.purge_queue(),
         };
         let trailer = Trailer::new(SeqNo::ZERO, Kind::Put);
         let mut last: Option<Vec<u8>> = None;

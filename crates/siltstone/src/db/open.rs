@@ -447,6 +447,7 @@ impl Core {
         // Whoever wants to know what came of it calls `stop_trace`.
         let _ = self.stop_trace();
         self.abandon_jobs();
+        self.remove_spares();
         let log = self.writer.lock().log.take();
         let closed = match log {
             Some(mut log) => log.close(),
@@ -571,6 +572,7 @@ impl Core {
             open_tables: to_u64(self.tables.open_tables()),
             log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
             snapshots,
+            spare_bytes: self.tables.purge_queue().spare_bytes(),
             last_seq: self.visible.load(Ordering::Acquire),
             scheduler: self.scheduler().to_string(),
             keyspaces: self.keyspaces.load().values().map(|keyspace| self.keyspace_stats(keyspace, now_ms)).collect(),

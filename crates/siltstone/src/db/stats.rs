@@ -129,6 +129,8 @@ macro_rules! counters {
             pub files: u64,
             /// Bytes of these files.
             pub disk_bytes: u64,
+            /// Bytes of files that merges have replaced and that are kept for some seconds, to be written over.
+            pub spare_bytes: u64,
             /// The merge scheduler, as options spell it.
             pub scheduler: String,
             /// Merges that have begun and not ended; those that the scheduler lets wait included.

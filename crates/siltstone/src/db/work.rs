@@ -292,6 +292,7 @@ impl Core {
             force_every_bytes: self.options.force_every_bytes,
             ctx,
             meter,
+            obsolete: self.tables.purge_queue(),
         }
     }
 
@@ -307,6 +308,9 @@ impl Core {
         self.counters.background_errors.add(1);
         if error.kind() == ErrorKind::Poisoned {
             self.health.poison(error);
+        }
+        if error.kind() == ErrorKind::NoSpace {
+            self.give_up_spares();
         }
         self.health.set_trouble(trouble, Some(error.clone()));
         self.tell(&Event::Error { doing: doing.to_owned(), error: error.clone() });

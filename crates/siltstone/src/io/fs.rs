@@ -91,11 +91,20 @@ pub trait Fs: Send + Sync + 'static {
     fn exists(&self, path: &Path, ctx: IoCtx) -> io::Result<bool>;
     /// Creates a file that must not exist, to be appended to. Mode 0600, follows no symbolic link.
     fn create(&self, path: &Path, options: CreateOptions, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
+    /// As [`create`](Self::create), in the place of a file that nobody needs or has open: it becomes `path`, and what is appended overwrites
+    /// what was in it, so that its blocks on the disk and its pages in memory are used again. Until [`WritableFile::cut`] it may be longer
+    /// than what was appended. A file that has other names stays under those as it is. After an error either name may be there.
+    fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
     /// Creates a log segment of exactly `bytes` bytes that begins with `header` and goes on with zeros, allocated on disk (a full
     /// disk shows here, never at a store to memory) and ready to be written without page faults where the system can. Header
     /// and size are durable when this returns: they are synced before the memory is made ready, when that is still cheap. Without
     /// a header nothing is synced.
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx) -> io::Result<LogSegment>;
+    /// As [`create_log`](Self::create_log), in the place of a segment of as many bytes that nobody needs any more, so that its blocks and
+    /// pages are used again: it becomes `path` and begins with `header`, durably. What follows is what it held. Fails if it has
+    /// another size or other names. After an error either name may be there.
+    fn create_log_over(&self, old: &Path, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx)
+    -> io::Result<LogSegment>;
     /// Makes the bytes of an existing file durable: what recovery has read and goes on to rely on.
     fn sync_file(&self, path: &Path, ctx: IoCtx) -> io::Result<()>;
     /// Opens a file for positional reads.
@@ -134,6 +143,13 @@ pub trait WritableFile: Send {
     /// # Errors
     /// What the operating system says, a short write included.
     fn append(&mut self, data: &[u8], ctx: IoCtx) -> io::Result<()>;
+    /// Ends the file where it was appended to last: cuts off what is left of the file that it was made over. Before the last sync.
+    ///
+    /// # Errors
+    /// What the operating system says: give the file up.
+    fn cut(&mut self, _ctx: IoCtx) -> io::Result<()> {
+        Ok(())
+    }
     /// Makes everything appended so far durable.
     ///
     /// # Errors

@@ -66,6 +66,10 @@ impl WritableFile for Metered<Box<dyn WritableFile>> {
         self.meter.time(|| self.file.append(data, ctx))
     }
 
+    fn cut(&mut self, ctx: IoCtx) -> io::Result<()> {
+        self.meter.time(|| self.file.cut(ctx))
+    }
+
     fn sync(&mut self, ctx: IoCtx) -> io::Result<()> {
         self.meter.time(|| self.file.sync(ctx))
     }

@@ -10,8 +10,8 @@ mod direct;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::fs::{File, OpenOptions as StdOptions};
-use std::io::{self, ErrorKind, Write};
+use std::fs::{File, Metadata, OpenOptions as StdOptions};
+use std::io::{self, ErrorKind, IoSlice, Write};
 use std::num::NonZeroU64;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
+use rustix::io::ReadWriteFlags;
 
 use self::direct::{DirectReader, DirectWriter};
 use super::map::Map;
@@ -64,8 +65,17 @@ impl Fs for RealFs {
         let file = create_new(path)?;
         Ok(match options.direct.then(|| DirectWriter::new(&file)).flatten() {
             Some(direct) => Box::new(direct),
-            None => Box::new(Appender { file, bytes: 0, begun: 0 }),
+            None => Box::new(Appender { file, bytes: 0, begun: 0, old_bytes: 0 }),
         })
+    }
+
+    fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>> {
+        let Some((file, metadata)) = open_own(old)? else {
+            std::fs::remove_file(old)?;
+            return self.create(path, CreateOptions::default(), ctx);
+        };
+        rename_new(old, path)?;
+        Ok(Box::new(Appender { file, bytes: 0, begun: 0, old_bytes: metadata.len() }))
     }
 
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], _: IoCtx) -> io::Result<LogSegment> {
@@ -81,6 +91,15 @@ impl Fs for RealFs {
         };
         // A segment that could not be made leaves nothing behind, above all not its blocks on a full disk.
         let map = make().inspect_err(|_| drop(std::fs::remove_file(path)))?;
+        Ok(LogSegment { memory: LogMemory::mapped(map), file: Arc::new(Segment { file }) })
+    }
+
+    fn create_log_over(&self, old: &Path, path: &Path, bytes: u64, header: &[u8], _: IoCtx) -> io::Result<LogSegment> {
+        let file = open_own(old)?.filter(|(_, metadata)| metadata.len() == bytes).map(|(file, _)| file);
+        let file = file.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "not a segment to be written over"))?;
+        rename_new(old, path)?;
+        write_durably(&file, header)?;
+        let map = Map::shared(&file, bytes)?;
         Ok(LogSegment { memory: LogMemory::mapped(map), file: Arc::new(Segment { file }) })
     }
 
@@ -177,6 +196,38 @@ fn create_new(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
+/// A file to be written over; none if its bytes are not this name's alone.
+fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
+    let nofollow = flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
+    let file = StdOptions::new().read(true).write(true).custom_flags(nofollow).open(path)?;
+    let metadata = file.metadata()?;
+    Ok((metadata.is_file() && metadata.nlink() == 1).then_some((file, metadata)))
+}
+
+/// Writes the first bytes of `file` and makes them durable, them alone where the system can: the rest may be megabytes that were
+/// never written to the disk and never need to be.
+fn write_durably(file: &File, bytes: &[u8]) -> io::Result<()> {
+    let write = || rustix::io::pwritev2(file, &[IoSlice::new(bytes)], 0, ReadWriteFlags::DSYNC);
+    match rustix::io::retry_on_intr(write) {
+        Ok(written) if written == bytes.len() => Ok(()),
+        Ok(_) | Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::NOSYS) => {
+            file.write_all_at(bytes, 0)?;
+            file.sync_data()
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Renames `from` to `to`, which must not exist.
+fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+        // Not every file system can.
+        Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if !to.try_exists()? => std::fs::rename(from, to),
+        done => Ok(done?),
+    }
+}
+
 #[expect(clippy::cast_possible_wrap, reason = "open flags are bits; the system's type for them is signed")]
 fn flags(flags: OFlags) -> i32 {
     flags.bits() as i32
@@ -212,6 +263,8 @@ struct Appender {
     bytes: u64,
     /// Up to where the system was told to begin.
     begun: u64,
+    /// How long the file was that it was made over.
+    old_bytes: u64,
 }
 
 impl WritableFile for Appender {
@@ -222,6 +275,14 @@ impl WritableFile for Appender {
             // Linux begins to write the dirty pages that it is advised to forget, and keeps them meanwhile.
             let _ = rustix::fs::fadvise(&self.file, self.begun, Some(fresh), Advice::DontNeed);
             self.begun = self.bytes;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self, _: IoCtx) -> io::Result<()> {
+        if self.old_bytes > self.bytes {
+            self.file.set_len(self.bytes)?;
+            self.old_bytes = self.bytes;
         }
         Ok(())
     }

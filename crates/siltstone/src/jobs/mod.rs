@@ -13,11 +13,12 @@ pub(crate) mod merge;
 pub(crate) mod output;
 pub(crate) mod stitch;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::cache::sst_path;
-use crate::io::{Clock, Fs, IoCtx, IoMeter};
+use crate::cache::{PurgeQueue, sst_path};
+use crate::io::{Clock, CreateOptions, Fs, IoCtx, IoMeter, WritableFile};
 use crate::version::{FileMeta, SstId};
 
 /// What a job needs from the store at each step.
@@ -34,12 +35,28 @@ pub(crate) struct JobCx<'a> {
     pub(crate) ctx: IoCtx,
     /// Counts the time of file calls.
     pub(crate) meter: &'a Arc<IoMeter>,
+    /// Where files may be that new ones are written over.
+    pub(crate) obsolete: &'a PurgeQueue,
 }
 
 impl JobCx<'_> {
     /// Wall time in milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         self.clock.wall_ns() / 1_000_000
+    }
+
+    /// A new file.
+    fn create(&self, path: &Path) -> io::Result<Box<dyn WritableFile>> {
+        // Around the page cache there is nothing to use again.
+        let spare = if self.direct { None } else { self.obsolete.take_spare(self.clock.mono_ns()) };
+        if let Some(id) = spare {
+            let old = sst_path(self.dir, id);
+            if let Ok(file) = self.fs.create_over(&old, path, self.ctx) {
+                return Ok(file);
+            }
+            let _ = (self.fs.remove_file(&old, self.ctx), self.fs.remove_file(path, self.ctx));
+        }
+        self.fs.create(path, CreateOptions { direct: self.direct }, self.ctx)
     }
 }
 

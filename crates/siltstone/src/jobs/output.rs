@@ -6,7 +6,6 @@ use super::JobCx;
 use super::stitch::Link;
 use crate::cache::sst_path;
 use crate::error::{Error, Result};
-use crate::io::CreateOptions;
 use crate::key::Entry;
 use crate::planted::{self, Bug};
 use crate::sst::{TableOptions, TableWriter};
@@ -71,10 +70,8 @@ impl Outputs {
         let id = (cx.new_id)();
         self.ids.push(id);
         let path = sst_path(cx.dir, id);
-        let file = cx
-            .meter
-            .time(|| cx.fs.create(&path, CreateOptions { direct: cx.direct }, cx.ctx))
-            .map_err(|e| Error::io(&path, "cannot create a table", e))?;
+        let created = cx.meter.time(|| cx.create(&path));
+        let file = created.map_err(|e| Error::io(&path, "cannot create a table", e))?;
         let writer = TableWriter::new(path, cx.meter.writer(file), self.options, cx.ctx);
         self.current = Some((id, writer.forcing_every(cx.force_every_bytes)));
         Ok(())

@@ -46,7 +46,8 @@ pub struct Options {
     pub force_every_bytes: u64,
     /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
     /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
-    /// Iterators that are held open keep replaced files, which count. Default 0: no limit.
+    /// Iterators that are held open keep replaced files, which count. Default 0: no limit, and replaced files of as many bytes as the tables
+    /// may be kept for seconds, to be written over.
     pub extra_space_bytes: u64,
     /// The log.
     pub log: LogOptions,

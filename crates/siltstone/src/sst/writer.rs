@@ -333,6 +333,7 @@ impl TableWriter {
         self.offset += to_u64(FOOTER_BYTES);
         self.append()?;
         assert_eq!(self.file.bytes(), self.offset, "the file is not as long as what was appended");
+        self.file.cut(self.ctx).map_err(|source| Error::io(&self.path, "cannot cut table", source))?;
         if !planted::active(Bug::TableNotSynced) {
             self.file.sync(self.ctx).map_err(|source| Error::io(&self.path, "cannot sync table", source))?;
         }

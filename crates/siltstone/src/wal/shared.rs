@@ -1,19 +1,20 @@
 //! What the writer shares with everyone else: syncing, preparing segments, removing old ones.
 //!
 //! Locks, in the order in which they may be taken: `next` (a segment being created; I/O happens under it, only the writer and the
-//! log's lane take it, the writer only when nothing is prepared), then `state`, `prepared`, `retired` (never held across I/O).
+//! log's lane take it, the writer only when nothing is prepared), then `state`, `prepared`, `spares`, `retired` (never held across I/O).
 
 use std::collections::VecDeque;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::header::{FIRST_RECORD, Identity};
+use super::header::{FIRST_RECORD, Identity, PAGE};
 use super::{CTX, LogConfig, LogPos, ReplaySummary, SegmentId};
 use crate::error::{Error, ErrorKind, Result};
-use crate::io::{LogFile, LogMemory};
+use crate::frame::FRAME_HEADER;
+use crate::io::{LogFile, LogMemory, LogSegment};
 use crate::planted::{self, Bug};
 
 /// The half of the log that any thread may use.
@@ -31,6 +32,8 @@ pub struct LogShared {
     begun_ns: AtomicU64,
     /// The segment before was full within [`FAST_NS`].
     is_fast: AtomicBool,
+    /// Segments that are not needed any more and whose files the next ones are written over.
+    spares: Mutex<Vec<SegmentId>>,
     /// Memory of segments that are full: giving it back takes milliseconds, which no writer should spend.
     retired: Mutex<Vec<LogMemory>>,
 }
@@ -51,6 +54,8 @@ pub(super) struct Fresh {
     pub(super) memory: LogMemory,
     pub(super) live: Live,
     pub(super) seed: u32,
+    /// Behind its first record there is what an older segment held, not zeros.
+    pub(super) is_over: bool,
 }
 
 struct State {
@@ -75,6 +80,8 @@ struct Kept {
 const FAST_NS: u64 = 1_000_000_000;
 /// So many then.
 const AHEAD: usize = 4;
+/// And so many files of old segments are kept then to be written over: new blocks and pages cost more than what is written to them.
+const SPARES: usize = 4;
 
 impl LogShared {
     pub(super) fn new(config: LogConfig, history: &ReplaySummary) -> LogShared {
@@ -88,6 +95,7 @@ impl LogShared {
             poisoned: AtomicBool::new(false),
             next: Mutex::new(SegmentId(history.highest.0 + 1)),
             prepared: Mutex::default(),
+            spares: Mutex::default(),
             begun_ns: AtomicU64::new(0),
             is_fast: AtomicBool::new(false),
             retired: Mutex::default(),
@@ -256,6 +264,37 @@ impl LogShared {
     pub(super) fn discard_prepared(&self) {
         let prepared = std::mem::take(&mut *self.prepared.lock());
         prepared.into_iter().for_each(|fresh| self.discard(fresh));
+        self.remove_spares();
+    }
+
+    /// Removes the files that were kept to be written over. If it fails, the next open removes them.
+    pub fn remove_spares(&self) {
+        let spares = std::mem::take(&mut *self.spares.lock());
+        for id in spares {
+            let _ = self.config.fs.remove_file(&self.path(id), CTX);
+        }
+    }
+
+    /// When a segment came into use last, by the monotonic clock, if files are kept to be written over.
+    pub fn spares_touched_ns(&self) -> Option<u64> {
+        let any = !self.spares.lock().is_empty();
+        any.then(|| self.begun_ns.load(Ordering::Relaxed))
+    }
+
+    /// Keeps the file of a segment that is not needed any more, if one like it will be needed soon. Says whether it does.
+    fn keep(&self, old: &Kept) -> bool {
+        // Segments of earlier sessions may be copies, which are not allocated in full.
+        let is_usual = old.live.is_some() && old.bytes == self.usual_bytes();
+        let mut spares = self.spares.lock();
+        let keeps = is_usual && self.is_fast.load(Ordering::Relaxed) && spares.len() < SPARES;
+        if keeps {
+            spares.push(old.id);
+        }
+        keeps
+    }
+
+    fn usual_bytes(&self) -> u64 {
+        self.config.segment_bytes.next_multiple_of(FIRST_RECORD)
     }
 
     /// A segment without a link means nothing, so it does not matter whether this succeeds, or is durable.
@@ -277,9 +316,14 @@ impl LogShared {
             let _ = (fs.remove_file(&temporary, CTX), fs.remove_file(&path, CTX));
             error
         };
-        let segment = fs
-            .create_log(&temporary, bytes, &page, CTX)
-            .map_err(|source| clean_up(Error::io(&temporary, "creating a log segment", source)))?;
+        let over = if bytes == self.usual_bytes() { self.create_over(&temporary, &page) } else { None };
+        let is_over = over.is_some();
+        let segment = match over {
+            Some(segment) => segment,
+            None => fs
+                .create_log(&temporary, bytes, &page, CTX)
+                .map_err(|source| clean_up(Error::io(&temporary, "creating a log segment", source)))?,
+        };
         fs.rename(&temporary, &path, CTX)
             .map_err(|source| clean_up(Error::io(&path, "naming a log segment", source)))?;
         fs.sync_dir(dir, CTX).map_err(|source| {
@@ -288,7 +332,20 @@ impl LogShared {
         })?;
         let live =
             Live { id, bytes, file: segment.file, written: AtomicU64::new(FIRST_RECORD), synced_to: AtomicU64::new(0) };
-        Ok(Fresh { memory: segment.memory, live, seed })
+        Ok(Fresh { memory: segment.memory, live, seed, is_over })
+    }
+
+    /// The file of an old segment as a new one, if there is one and that works.
+    fn create_over(&self, temporary: &Path, page: &[u8; PAGE]) -> Option<LogSegment> {
+        let old = self.path(self.spares.lock().pop()?);
+        // No record yet, not one of the old ones.
+        let header = [page.as_slice(), &[0; FRAME_HEADER]].concat();
+        let LogConfig { fs, .. } = &self.config;
+        let segment = fs.create_log_over(&old, temporary, self.usual_bytes(), &header, CTX);
+        if segment.is_err() {
+            let _ = (fs.remove_file(&old, CTX), fs.remove_file(temporary, CTX));
+        }
+        segment.ok()
     }
 
     /// The writer begins to use `live`; it has written its last record to the one before.
@@ -322,6 +379,9 @@ impl LogShared {
                 return Ok(());
             };
             drop(state);
+            if self.keep(&oldest) {
+                continue;
+            }
             let path = self.path(oldest.id);
             match self.config.fs.remove_file(&path, CTX) {
                 Err(source) if source.kind() != std::io::ErrorKind::NotFound => {

@@ -54,6 +54,8 @@ struct Current {
     chain: u32,
     /// The last watermark that was written.
     mark: Mark,
+    /// Behind the last record there is what an older segment held: a frame header of zeros says that there is no more.
+    is_over: bool,
     /// Where the background is due to prepare the next segment.
     prepare_at: u64,
 }
@@ -159,11 +161,12 @@ impl LogWriter {
         if self.shared.is_poisoned() {
             return Err(self.shared.poison_error());
         }
-        let Fresh { memory, live, seed } = self.shared.take_fresh(frame)?;
+        let Fresh { memory, live, seed, is_over } = self.shared.take_fresh(frame)?;
         let link = self.end_segment();
         let (live, offset) = (Arc::new(live), FIRST_RECORD);
         let prepare_at = live.bytes / 2;
-        let mut current = Current { memory, live, seed, offset, chain: seed, mark: Mark::default(), prepare_at };
+        let mut current =
+            Current { memory, live, seed, offset, chain: seed, mark: Mark::default(), is_over, prepare_at };
         current.write_header(LINK_AT, &link.encode(seed));
         self.shared.begin(&current.live);
         self.current = Some(current);
@@ -257,8 +260,21 @@ impl Current {
         self.chain = seal(frame, self.chain);
         self.live.file.written(self.offset, frame, CTX);
         self.offset += to_u64(frame.len());
+        if self.is_over {
+            self.write_end();
+        }
         self.live.written.store(self.offset, Ordering::Release);
         LogPos { segment: self.live.id, offset: self.offset }
+    }
+
+    /// Zeros where the next frame begins, so that the end of the records is one, and no torn record.
+    #[inline]
+    fn write_end(&mut self) {
+        let at = to_usize(self.offset);
+        let bytes = self.memory.bytes_mut();
+        let end = bytes.len().min(at + FRAME_HEADER);
+        bytes[at..end].fill(0);
+        self.live.file.written(self.offset, &[0; FRAME_HEADER][..end - at], CTX);
     }
 
     #[cold]

@@ -4,11 +4,16 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::core::{Core, LOG_LANE};
-use crate::cache::sst_path;
+use crate::cache::{Obsolete, sst_path};
 use crate::error::ErrorKind;
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, LaneStep};
 use crate::wal::SegmentId;
+
+/// Of what is free on the disk, files that are kept to be written over take one in so many bytes at most.
+const SPARE_SHARE_OF_FREE: u64 = 8;
+/// They are kept for so long after the last of them was kept or used.
+const SPARES_LAST: Duration = Duration::from_secs(10);
 
 impl Core {
     /// Lets the log lane remove what is older than `floor`.
@@ -36,11 +41,58 @@ impl Core {
                     return LaneStep::Idle;
                 }
                 self.tell(&Event::Error { doing: "prepare a log segment".to_owned(), error });
+                self.release_spares();
                 self.remove_obsolete();
                 return LaneStep::IdleFor(Duration::from_millis(100));
             }
         }
-        if self.cache.prepare() || self.remove_obsolete() { LaneStep::Worked } else { LaneStep::Idle }
+        if self.cache.prepare() || self.remove_obsolete() {
+            return LaneStep::Worked;
+        }
+        // Kept to be written over, as long as that happens.
+        match self.tables.purge_queue().spares_touched_ns().max(log.spares_touched_ns()) {
+            Some(touched_ns) => {
+                let unused = Duration::from_nanos(self.clock.mono_ns().saturating_sub(touched_ns));
+                if unused < SPARES_LAST {
+                    return LaneStep::IdleFor(SPARES_LAST - unused);
+                }
+                self.release_spares();
+                LaneStep::Worked
+            }
+            None => LaneStep::Idle,
+        }
+    }
+
+    /// How much of obsolete tables may be kept to be written over: as much as the tables of the tree take.
+    fn most_spare_bytes(&self) -> u64 {
+        if self.options.extra_space_bytes > 0 || self.health.is_closed() {
+            return 0;
+        }
+        let tables: u64 =
+            self.keyspaces.load().values().map(|keyspace| keyspace.view.load().tree.version.bytes()).sum();
+        let free = self.fs.free_bytes(&self.dir).unwrap_or(0);
+        tables.min(free / SPARE_SHARE_OF_FREE)
+    }
+
+    /// Deletes the files that were kept to be written over: old segments now, tables soon.
+    pub(crate) fn give_up_spares(&self) {
+        if self.release_spares() {
+            self.wake(LOG_LANE);
+        }
+    }
+
+    /// The same when the lanes have ended.
+    pub(crate) fn remove_spares(&self) {
+        if self.release_spares() {
+            self.remove_obsolete();
+        }
+    }
+
+    fn release_spares(&self) -> bool {
+        if let Some(log) = &self.log {
+            log.remove_spares();
+        }
+        self.tables.purge_queue().release_spares()
     }
 
     /// Removes one log segment or the tables that no reader needs any more. Failing is fine: the next open removes them.
@@ -52,9 +104,15 @@ impl Core {
             // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
-        for (id, bytes) in self.tables.purge_queue().take() {
+        let queue = self.tables.purge_queue();
+        let obsolete = queue.take();
+        let most_bytes = if obsolete.iter().all(|file| file.was_spare) { 0 } else { self.most_spare_bytes() };
+        for Obsolete { id, bytes, was_spare } in obsolete {
+            if !was_spare && most_bytes > 0 && queue.keep(id, bytes, most_bytes, self.clock.mono_ns()) {
+                continue;
+            }
             let _ = self.fs.remove_file(&sst_path(&self.dir, id), ctx);
-            self.tables.purge_queue().deleted(bytes);
+            queue.deleted(bytes);
             removed = true;
         }
         if removed && self.options.extra_space_bytes > 0 {

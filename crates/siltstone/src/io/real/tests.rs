@@ -23,6 +23,7 @@ fn conformance(fs: &dyn Fs, root: &Path) {
     }
     slots(fs, &root.join("slots"));
     log_segments(fs, &root.join("log"));
+    written_over(fs, &root.join("over"));
     locks(fs, &root.join("locks"));
 }
 
@@ -163,6 +164,58 @@ fn log_segments(fs: &dyn Fs, dir: &Path) {
     let mut bytes = vec![1; model.len()];
     file.read_exact_at(&mut bytes, 0, CTX).unwrap();
     assert!(bytes == model);
+}
+
+fn written_over(fs: &dyn Fs, dir: &Path) {
+    fs.create_dir_all(dir, CTX).unwrap();
+    let path = |name: &str| dir.join(name);
+    let contents = |name: &str| {
+        let file = fs.open(&path(name), OpenOptions::default(), CTX).unwrap();
+        let mut bytes = vec![0; to_usize(file.bytes())];
+        file.read_exact_at(&mut bytes, 0, CTX).unwrap();
+        String::from_utf8(bytes).unwrap()
+    };
+    let over = |old: &str, new: &str, what: &str| {
+        let mut file = fs.create_over(&path(old), &path(new), CTX).unwrap();
+        what.as_bytes().chunks(3).for_each(|piece| file.append(piece, CTX).unwrap());
+        file.sync(CTX).unwrap();
+        let uncut = contents(new);
+        file.cut(CTX).unwrap();
+        file.sync(CTX).unwrap();
+        assert_eq!((contents(new).as_str(), file.bytes()), (what, to_u64(what.len())));
+        uncut
+    };
+    fs.create(&path("1"), CreateOptions::default(), CTX).unwrap().append(b"0123456789", CTX).unwrap();
+    assert_eq!(over("1", "2", "abcdef"), "abcdef6789", "shorter: the rest stays until the cut");
+    assert_eq!(over("2", "3", "a longer one"), "a longer one");
+    assert_eq!(names(fs, dir), [("3".to_owned(), 12, false)]);
+    assert_eq!(kinds(fs.create_over(&path("2"), &path("4"), CTX)), ErrorKind::NotFound);
+    // What has another name stays there.
+    fs.hard_link(&path("3"), &path("link"), CTX).unwrap();
+    over("3", "4", "short");
+    assert_eq!(contents("link"), "a longer one");
+    assert_eq!(kinds(fs.create_over(&path("link"), &path("4"), CTX)), ErrorKind::AlreadyExists);
+    assert_eq!((contents("link").as_str(), contents("4").as_str()), ("a longer one", "short"));
+    fs.remove_file(&path("link"), CTX).unwrap();
+    fs.remove_file(&path("4"), CTX).unwrap();
+
+    const BYTES: u64 = 20_000;
+    let mut segment = fs.create_log(&path("1"), BYTES, b"the first", CTX).unwrap();
+    segment.memory.bytes_mut()[9000..9004].copy_from_slice(b"data");
+    segment.file.written(9000, b"data", CTX);
+    drop(segment);
+    assert!(fs.create_log_over(&path("1"), &path("2"), BYTES - 1, b"x", CTX).is_err(), "of another size");
+    fs.hard_link(&path("1"), &path("link"), CTX).unwrap();
+    assert!(fs.create_log_over(&path("1"), &path("2"), BYTES, b"x", CTX).is_err(), "with two names");
+    fs.remove_file(&path("link"), CTX).unwrap();
+    let mut segment = fs.create_log_over(&path("1"), &path("2"), BYTES, b"another", CTX).unwrap();
+    assert_eq!(names(fs, dir), [("2".to_owned(), BYTES, false)]);
+    segment.memory.bytes_mut()[7..9].copy_from_slice(b"!!");
+    segment.file.written(7, b"!!", CTX);
+    segment.file.sync(CTX).unwrap();
+    let model = |at: std::ops::Range<usize>| contents("2")[at].to_owned();
+    assert_eq!((model(0..10), model(8999..9005)), ("another!!\0".to_owned(), "\0data\0".to_owned()));
+    assert_eq!(&segment.memory.bytes_mut()[..9], b"another!!");
 }
 
 fn locks(fs: &dyn Fs, dir: &Path) {

@@ -125,10 +125,11 @@ impl Disk {
             OpKind::Link => self.link(&op.path, op.to.as_deref().unwrap_or(&op.path)),
             OpKind::Remove => self.remove(&op.path),
             OpKind::RemoveDir => self.remove_dir(&op.path),
-            OpKind::Append | OpKind::Write | OpKind::Sync | OpKind::SyncFailed => {
+            OpKind::Append | OpKind::Write | OpKind::Cut | OpKind::Sync | OpKind::SyncFailed => {
                 match (inodes.get(&op.inode), op.kind) {
                     // A file that had lost its names when the log began: no crash brings it back.
                     (None, _) => self.ops += 1,
+                    (Some(inode), OpKind::Cut) => self.cut(inode, op.offset),
                     (Some(inode), OpKind::Sync) => self.sync(inode),
                     (Some(inode), OpKind::SyncFailed) => self.sync_failed(inode, op.effect),
                     (Some(inode), _) => drop(self.write(inode, op.offset, &op.data)),

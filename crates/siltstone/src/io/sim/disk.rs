@@ -90,6 +90,12 @@ impl FileState {
         self.data.len() - len_before
     }
 
+    /// Cuts the content, durably at once: that is for files whose length nobody looks at before a sync.
+    fn cut(&mut self, len: u64) {
+        self.data.set_len(len);
+        self.durable.set_len(self.durable.len().min(len));
+    }
+
     fn sync(&mut self) {
         let start = self.pending.iter().map(|write| write.offset).min().unwrap_or(u64::MAX);
         let end = self.pending.iter().map(Write::end).max().unwrap_or(0);
@@ -301,6 +307,14 @@ impl Disk {
         self.used += file.write(self.ops, offset, &data[..fits]);
         self.ops += 1;
         &data[..fits]
+    }
+
+    /// Cuts a file, all of whose unsynced writes are below `len`.
+    pub(super) fn cut(&mut self, inode: &Inode, len: u64) {
+        let mut file = inode.file.lock();
+        self.used -= file.data.len() - len;
+        file.cut(len);
+        self.ops += 1;
     }
 
     pub(super) fn sync(&mut self, inode: &Inode) {

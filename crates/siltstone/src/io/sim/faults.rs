@@ -25,11 +25,12 @@ pub enum CallKind {
     Read,
     ReadSlot,
     WriteSlot,
+    Cut,
 }
 
 impl CallKind {
     /// All kinds; `ALL[kind as usize] == kind`.
-    pub const ALL: [CallKind; 19] = [
+    pub const ALL: [CallKind; 20] = [
         CallKind::CreateDir,
         CallKind::List,
         CallKind::Exists,
@@ -49,6 +50,7 @@ impl CallKind {
         CallKind::Read,
         CallKind::ReadSlot,
         CallKind::WriteSlot,
+        CallKind::Cut,
     ];
 }
 

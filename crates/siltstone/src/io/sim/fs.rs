@@ -487,6 +487,15 @@ impl State {
         written.len()
     }
 
+    /// Cuts a file to `len` bytes.
+    pub(super) fn cut(&mut self, inode: &Inode, path: &Path, len: u64, ctx: IoCtx) {
+        let op = self.recording().then(|| self.entry(OpKind::Cut, path, ctx));
+        self.disk.cut(inode, len);
+        if let (Some(op), Some(log)) = (op, &mut self.log) {
+            log.ops.push(Op { inode: inode.id, offset: len, ..op });
+        }
+    }
+
     /// Syncs a file, or fails to with this effect.
     pub(super) fn sync(&mut self, inode: &Inode, path: &Path, failed: Option<Effect>, ctx: IoCtx) {
         let kind = if failed.is_some() { OpKind::SyncFailed } else { OpKind::Sync };

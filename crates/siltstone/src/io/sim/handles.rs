@@ -57,6 +57,16 @@ impl Fs for SimFs {
         Ok(Box::new(Appender { handle, bytes: 0 }))
     }
 
+    fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>> {
+        let links = self.shared.state.lock().disk.file(old)?.file.lock().links;
+        if links > 1 {
+            self.remove_file(old, ctx)?;
+            return self.create(path, CreateOptions::default(), ctx);
+        }
+        let inode = self.take_over(old, path, ctx)?;
+        Ok(Box::new(Appender { handle: self.handle(path, inode), bytes: 0 }))
+    }
+
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx) -> io::Result<LogSegment> {
         if bytes == 0 || to_u64(header.len()) > bytes {
             return Err(io::Error::new(
@@ -76,21 +86,37 @@ impl Fs for SimFs {
         Ok(LogSegment { memory: LogMemory::plain(memory), file: Arc::new(segment) })
     }
 
+    fn create_log_over(
+        &self,
+        old: &Path,
+        path: &Path,
+        bytes: u64,
+        header: &[u8],
+        ctx: IoCtx,
+    ) -> io::Result<LogSegment> {
+        let is_own = self.shared.state.lock().disk.file(old).is_ok_and(|inode| {
+            let file = inode.file.lock();
+            file.links == 1 && file.data.len() == bytes
+        });
+        if !is_own {
+            return Err(io::Error::new(ErrorKind::InvalidInput, "not a segment to be written over"));
+        }
+        let inode = self.take_over(old, path, ctx)?;
+        let mut memory = inode.file.lock().data.bytes(0, bytes).into_boxed_slice();
+        memory[..header.len()].copy_from_slice(header);
+        let segment = Segment { handle: self.handle(path, inode), bytes };
+        segment.written(0, header, ctx);
+        segment.sync(ctx)?;
+        Ok(LogSegment { memory: LogMemory::plain(memory), file: Arc::new(segment) })
+    }
+
     fn sync_file(&self, path: &Path, ctx: IoCtx) -> io::Result<()> {
-        let inode = self.shared.call(&Call::new(CallKind::Open, ctx, path, false), |state, _| {
-            let inode = state.disk.file(path)?;
-            state.opened(&inode);
-            Ok(inode)
-        })?;
+        let inode = self.open_file(path, ctx)?;
         self.handle(path, inode).sync(ctx)
     }
 
     fn open(&self, path: &Path, _: OpenOptions, ctx: IoCtx) -> io::Result<Arc<dyn ReadableFile>> {
-        let inode = self.shared.call(&Call::new(CallKind::Open, ctx, path, false), |state, _| {
-            let inode = state.disk.file(path)?;
-            state.opened(&inode);
-            Ok(inode)
-        })?;
+        let inode = self.open_file(path, ctx)?;
         let bytes = inode.file.lock().data.len();
         Ok(Arc::new(Reader { handle: self.handle(path, inode), bytes }))
     }
@@ -193,6 +219,23 @@ impl SimFs {
         Ok(self.handle(call.path, inode))
     }
 
+    /// Renames a file to a name that must be free, and opens it.
+    fn take_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Arc<Inode>> {
+        if self.shared.state.lock().disk.node(path).is_ok() {
+            return Err(ErrorKind::AlreadyExists.into());
+        }
+        self.rename(old, path, ctx)?;
+        self.open_file(path, ctx)
+    }
+
+    fn open_file(&self, path: &Path, ctx: IoCtx) -> io::Result<Arc<Inode>> {
+        self.shared.call(&Call::new(CallKind::Open, ctx, path, false), |state, _| {
+            let inode = state.disk.file(path)?;
+            state.opened(&inode);
+            Ok(inode)
+        })
+    }
+
     fn handle(&self, path: &Path, inode: Arc<Inode>) -> Handle {
         Handle { shared: self.shared.clone(), inode, path: path.into(), path_hash: path_hash(path) }
     }
@@ -265,6 +308,17 @@ impl WritableFile for Appender {
         });
         self.bytes += to_u64(landed);
         result
+    }
+
+    fn cut(&mut self, ctx: IoCtx) -> io::Result<()> {
+        let handle = &self.handle;
+        if handle.inode.file.lock().data.len() <= self.bytes {
+            return Ok(());
+        }
+        handle.shared.call(&handle.call(CallKind::Cut, ctx, self.bytes, &[], true), |state, _| {
+            state.cut(&handle.inode, &handle.path, self.bytes, ctx);
+            Ok(())
+        })
     }
 
     fn sync(&mut self, ctx: IoCtx) -> io::Result<()> {

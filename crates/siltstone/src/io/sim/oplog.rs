@@ -51,6 +51,8 @@ pub enum OpKind {
     Append,
     /// Bytes were written in place: a slot, or a log record.
     Write,
+    /// A file that was made over another was cut to `offset` bytes.
+    Cut,
     /// A file was synced.
     Sync,
     /// A sync failed.

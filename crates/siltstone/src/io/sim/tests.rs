@@ -40,6 +40,8 @@ fn create(fs: &SimFs, path: &str) -> Box<dyn WritableFile> {
 
 enum Handle {
     Append(Box<dyn WritableFile>),
+    /// Over what the file held before.
+    Over(Box<dyn WritableFile>),
     Slots(Box<dyn SlotFile>),
     Log(LogSegment, u64),
 }
@@ -114,6 +116,11 @@ impl Run {
                 let file = &mut self.files[file];
                 match &mut file.handle {
                     Handle::Append(handle) => handle.sync(CTX).unwrap(),
+                    Handle::Over(handle) => {
+                        handle.cut(CTX).unwrap();
+                        handle.sync(CTX).unwrap();
+                        file.data.truncate(to_usize(handle.bytes()));
+                    }
                     Handle::Slots(handle) => handle.sync(CTX).unwrap(),
                     Handle::Log(segment, _) => segment.file.sync(CTX).unwrap(),
                 }
@@ -125,8 +132,20 @@ impl Run {
                 self.durable_names.clone_from(&self.names);
                 self.touched.clear();
             }
-            _ => {}
+            _ => self.write_over(new),
         }
+    }
+
+    /// Begins a file in another one's place.
+    fn write_over(&mut self, new: PathBuf) {
+        let Some((old, file)) = self.some_name() else { return };
+        if self.names.contains_key(&new) || !matches!(self.files[file].handle, Handle::Append(_)) {
+            return;
+        }
+        self.files[file].handle = Handle::Over(self.fs.create_over(&old, &new, CTX).unwrap());
+        self.names.remove(&old);
+        self.names.insert(new.clone(), file);
+        self.touched.extend([old, new]);
     }
 
     fn create(&mut self, path: PathBuf) {
@@ -152,6 +171,12 @@ impl Run {
             Handle::Append(handle) => {
                 handle.append(&data, CTX).unwrap();
                 file.data.extend_from_slice(&data);
+            }
+            Handle::Over(handle) => {
+                let start = to_usize(handle.bytes());
+                handle.append(&data, CTX).unwrap();
+                file.data.resize(file.data.len().max(start + data.len()), 0);
+                file.data[start..start + data.len()].copy_from_slice(&data);
             }
             Handle::Slots(handle) => {
                 let data = vec![data[0]; SLOT];

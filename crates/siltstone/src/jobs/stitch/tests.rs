@@ -57,6 +57,7 @@ impl Bench {
             force_every_bytes: 0,
             ctx: CTX,
             meter: &self.meter,
+            obsolete: self.tables.purge_queue(),
         })
     }
 
