@@ -115,8 +115,8 @@ struct Steady {
     /// Seconds of the open loop that count
     #[arg(long, default_value_t = 1200, value_parser = clap::value_parser!(u64).range(1..))]
     running: u64,
-    /// Seconds before either that do not
-    #[arg(long, default_value_t = 20)]
+    /// Seconds before either that do not: a tree that has just settled takes as long to get to its usual shape
+    #[arg(long, default_value_t = 60)]
     warm_up: u64,
     /// Write settings and outcomes to this file
     #[arg(long)]

@@ -73,6 +73,7 @@ struct Learnt {
     sustained: Sustained,
     at_ns: u64,
     paid_bytes: u64,
+    flushing_ns: u64,
 }
 
 impl Pace {
@@ -88,12 +89,17 @@ impl Pace {
             paid_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
             paid_bytes: AtomicU64::new(0),
-            learnt: Mutex::new(Learnt { sustained: Sustained::presumed(control), at_ns: 0, paid_bytes: 0 }),
+            learnt: Mutex::new(Learnt {
+                sustained: Sustained::presumed(control),
+                at_ns: 0,
+                paid_bytes: 0,
+                flushing_ns: 0,
+            }),
         }
     }
 
-    /// What is sustained, as far as was seen by `now`; `work` is what was measured.
-    fn learn(&self, control: &WriteControl, work: &Work, debt: f64, is_memory_short: bool, now: u64) -> Sustained {
+    /// What is sustained, as far as was seen by `now`; `work` is what was measured, `flushing_ns` how long flushes were under way.
+    fn learn(&self, control: &WriteControl, work: &Work, debt: f64, flushing_ns: u64, now: u64) -> Sustained {
         let mut learnt = self.learnt.lock();
         let elapsed = now.saturating_sub(learnt.at_ns);
         if let WriteControl::Delay(delay) = control
@@ -101,10 +107,11 @@ impl Pace {
         {
             let paid = self.paid_bytes.load(Relaxed);
             let before = std::mem::replace(&mut learnt.paid_bytes, paid);
+            let flushing_before = std::mem::replace(&mut learnt.flushing_ns, flushing_ns);
             let seen = Seen {
                 elapsed_s: to_f64(elapsed) / 1e9,
                 debt,
-                is_memory_short,
+                flushing: (to_f64(flushing_ns.saturating_sub(flushing_before)) / to_f64(elapsed)).min(1.0),
                 // Without a price nobody counts.
                 written: (self.ns_per_kib.load(Relaxed) > 0).then(|| paid - before),
                 measured: work.sustainable_bytes_per_s(),
@@ -184,6 +191,8 @@ impl Core {
         let compactions = self.compaction.lock();
         let work = self.work(0, compactions.left_bytes(None));
         let memory = self.memory_left(&keyspaces, &work);
+        let now = self.clock.mono_ns();
+        let flushing_ns = self.flushing.busy_ns(now);
         // How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
         let relief_s = |bytes: u64| Some(to_f64(bytes) * work.merge_ns_per_byte()? / 1e9);
         for keyspace in keyspaces.values() {
@@ -194,8 +203,7 @@ impl Core {
             let limit = self.immutable_limit(keyspace);
             let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
             let control = &keyspace.options.write_control;
-            let is_short = spare == 0 && memory.relief_s.is_some();
-            let sustained = keyspace.pace.learn(control, &work, debt, is_short, self.clock.mono_ns());
+            let sustained = keyspace.pace.learn(control, &work, debt, flushing_ns, now);
             let by_debt = control.rate(debt, &sustained);
             // The memtable in use fills first, and then one for each run that there may be more.
             let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
@@ -221,7 +229,7 @@ impl Core {
             });
             // The same for memory.
             let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
-            let by_flush = if is_short { slowly(left, memory.relief_s) } else { None };
+            let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
             let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
                 let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
                 contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
@@ -317,6 +325,8 @@ pub(crate) struct Flushing {
     bytes: AtomicU64,
     /// Bytes of it that are written.
     so_far: AtomicU64,
+    /// How long flushes before it were under way.
+    busy_ns: AtomicU64,
     /// How long finishing and syncing a file takes, an average that forgets.
     end_ns: AtomicU64,
 }
@@ -334,8 +344,10 @@ impl Flushing {
     }
 
     /// It is over. Its last step took `end_ns`, if it came to that.
-    pub(crate) fn end(&self, end_ns: Option<u64>) {
-        self.bytes.store(0, Relaxed);
+    pub(crate) fn end(&self, end_ns: Option<u64>, now_ns: u64) {
+        if self.bytes.swap(0, Relaxed) > 0 {
+            self.busy_ns.fetch_add(now_ns.saturating_sub(self.began_ns.load(Relaxed)), Relaxed);
+        }
         self.so_far.store(0, Relaxed);
         if let Some(ns) = end_ns {
             let before = self.end_ns.load(Relaxed);
@@ -346,6 +358,13 @@ impl Flushing {
     /// Bytes of it that are written.
     pub(crate) fn so_far(&self) -> u64 {
         self.so_far.load(Relaxed)
+    }
+
+    /// How long flushes were under way, in all, about: to whoever looks while one ends, it may be a flush less.
+    fn busy_ns(&self, now_ns: u64) -> u64 {
+        let is_busy = self.bytes.load(Relaxed) > 0;
+        let this_ns = if is_busy { now_ns.saturating_sub(self.began_ns.load(Relaxed)) } else { 0 };
+        self.busy_ns.load(Relaxed) + this_ns
     }
 
     /// When it will be over, in nanoseconds from `now_ns`. It goes on as it went so far, the first quarter of it as flushes did on `average`, in
@@ -442,10 +461,13 @@ mod tests {
         flushing.advance(1000);
         assert_eq!(flushing.left_ns(6100, None), Some(18000.0), "6 ns a byte so far");
         assert_eq!(flushing.left_ns(6100, Some(2.0)), Some(12000.0), "the average counts as much as a quarter of it");
-        flushing.end(Some(700));
+        flushing.end(Some(700), 8000);
+        assert_eq!((flushing.busy_ns(8500), flushing.left_ns(8500, None)), (7900, None));
         flushing.begin(4000, 9000);
         assert_eq!(flushing.left_ns(9000, Some(2.0)), Some(8700.0), "and the last step takes as long as it did");
-        flushing.end(None);
+        assert_eq!(flushing.busy_ns(9400), 8300);
+        flushing.end(None, 9500);
+        assert_eq!(flushing.busy_ns(9600), 8400);
         assert_eq!((flushing.left_ns(9000, Some(2.0)), flushing.so_far()), (None, 0));
     }
 }

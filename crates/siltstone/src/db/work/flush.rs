@@ -61,7 +61,7 @@ impl Core {
             Err(error) => Err(error),
         };
         let active = state.active.take().expect("stepped above");
-        self.flushing.end(ended.is_ok().then_some(took));
+        self.flushing.end(ended.is_ok().then_some(took), self.clock.mono_ns());
         match ended {
             Ok(()) => {
                 state.retry = Retry::default();
