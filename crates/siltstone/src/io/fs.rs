@@ -91,9 +91,9 @@ pub trait Fs: Send + Sync + 'static {
     fn exists(&self, path: &Path, ctx: IoCtx) -> io::Result<bool>;
     /// Creates a file that must not exist, to be appended to. Mode 0600, follows no symbolic link.
     fn create(&self, path: &Path, options: CreateOptions, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
-    /// As [`create`](Self::create), in the place of a file that nobody needs or has open: it becomes `path`, and what is appended overwrites
+    /// As [`create`](Self::create), in the place of a file that nobody needs: it becomes `path`, and what is appended overwrites
     /// what was in it, so that its blocks on the disk and its pages in memory are used again. Until [`WritableFile::cut`] it may be longer
-    /// than what was appended. A file that has other names stays under those as it is. After an error either name may be there.
+    /// than what was appended. A file that has other names, or is [open](Self::open), is removed instead. After an error either name may be there.
     fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
     /// Creates a log segment of exactly `bytes` bytes that begins with `header` and goes on with zeros, allocated on disk (a full
     /// disk shows here, never at a store to memory) and ready to be written without page faults where the system can. Header
@@ -102,12 +102,12 @@ pub trait Fs: Send + Sync + 'static {
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx) -> io::Result<LogSegment>;
     /// As [`create_log`](Self::create_log), in the place of a segment of as many bytes that nobody needs any more, so that its blocks and
     /// pages are used again: it becomes `path` and begins with `header`, durably. What follows is what it held. Fails if it has
-    /// another size or other names. After an error either name may be there.
+    /// another size or other names, or is [open](Self::open) for reading. After an error either name may be there.
     fn create_log_over(&self, old: &Path, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx)
     -> io::Result<LogSegment>;
     /// Makes the bytes of an existing file durable: what recovery has read and goes on to rely on.
     fn sync_file(&self, path: &Path, ctx: IoCtx) -> io::Result<()>;
-    /// Opens a file for positional reads.
+    /// Opens a file for positional reads. Nobody writes over it before it is closed, in no process.
     fn open(&self, path: &Path, options: OpenOptions, ctx: IoCtx) -> io::Result<Arc<dyn ReadableFile>>;
     /// Opens the only kind of file that is written in place: `slots` slots of `slot_bytes` (4096) each. With `create`, it
     /// must not exist and is made, full of zeros.

@@ -99,6 +99,8 @@ impl Fs for RealFs {
         let file = file.ok_or_else(|| io::Error::new(ErrorKind::InvalidInput, "not a segment to be written over"))?;
         rename_new(old, path)?;
         write_durably(&file, header)?;
+        // Who has opened it by its old name sees that it has another one now.
+        rustix::fs::flock(&file, FlockOperation::Unlock)?;
         let map = Map::shared(&file, bytes)?;
         Ok(LogSegment { memory: LogMemory::mapped(map), file: Arc::new(Segment { file }) })
     }
@@ -116,6 +118,7 @@ impl Fs for RealFs {
         if !metadata.is_file() {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
         }
+        hold(&file, &metadata, path)?;
         let bytes = metadata.len();
         if options.direct
             && let Some(direct) = DirectReader::new(&file, bytes)
@@ -196,12 +199,30 @@ fn create_new(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// A file to be written over; none if its bytes are not this name's alone.
+/// Keeps others from writing over a file as long as it is open for reading: a process that only reads the store knows nothing of what
+/// the one that writes to it needs no more.
+fn hold(file: &File, metadata: &Metadata, path: &Path) -> io::Result<()> {
+    let gone = || io::Error::new(ErrorKind::NotFound, "it is being written over");
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)) {
+        Err(rustix::io::Errno::WOULDBLOCK) => return Err(gone()),
+        // Where there are no locks nothing is written over.
+        Err(_) => return Ok(()),
+        Ok(()) => {}
+    }
+    // What was written over before that has another name.
+    let named = std::fs::metadata(path)?;
+    if (named.dev(), named.ino()) == (metadata.dev(), metadata.ino()) { Ok(()) } else { Err(gone()) }
+}
+
+/// A file to be written over, which nobody can open for reading until it is closed or unlocked; none if its bytes are not this name's alone, or are
+/// being read.
 fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     let nofollow = flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = StdOptions::new().read(true).write(true).custom_flags(nofollow).open(path)?;
     let metadata = file.metadata()?;
-    Ok((metadata.is_file() && metadata.nlink() == 1).then_some((file, metadata)))
+    let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+    let is_own = metadata.is_file() && metadata.nlink() == 1 && rustix::io::retry_on_intr(lock).is_ok();
+    Ok(is_own.then_some((file, metadata)))
 }
 
 /// Writes the first bytes of `file` and makes them durable, them alone where the system can: the rest may be megabytes that were

@@ -175,25 +175,41 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
         file.read_exact_at(&mut bytes, 0, CTX).unwrap();
         String::from_utf8(bytes).unwrap()
     };
-    let over = |old: &str, new: &str, what: &str| {
+    let uncut = |old: &str, new: &str, what: &str| {
         let mut file = fs.create_over(&path(old), &path(new), CTX).unwrap();
         what.as_bytes().chunks(3).for_each(|piece| file.append(piece, CTX).unwrap());
         file.sync(CTX).unwrap();
-        let uncut = contents(new);
+        file
+    };
+    let over = |old: &str, new: &str, what: &str| {
+        let mut file = uncut(old, new, what);
         file.cut(CTX).unwrap();
         file.sync(CTX).unwrap();
-        assert_eq!((contents(new).as_str(), file.bytes()), (what, to_u64(what.len())));
-        uncut
+        assert_eq!(file.bytes(), to_u64(what.len()));
+        drop(file);
+        assert_eq!(contents(new), what);
     };
     fs.create(&path("1"), CreateOptions::default(), CTX).unwrap().append(b"0123456789", CTX).unwrap();
-    assert_eq!(over("1", "2", "abcdef"), "abcdef6789", "shorter: the rest stays until the cut");
-    assert_eq!(over("2", "3", "a longer one"), "a longer one");
+    drop(uncut("1", "0", "abcdef"));
+    assert_eq!(contents("0"), "abcdef6789", "shorter: the rest stays until the cut");
+    over("0", "2", "ABC");
+    over("2", "3", "a longer one");
     assert_eq!(names(fs, dir), [("3".to_owned(), 12, false)]);
     assert_eq!(kinds(fs.create_over(&path("2"), &path("4"), CTX)), ErrorKind::NotFound);
     // What has another name stays there.
     fs.hard_link(&path("3"), &path("link"), CTX).unwrap();
     over("3", "4", "short");
     assert_eq!(contents("link"), "a longer one");
+    // What is being read stays as it is until it is closed.
+    let reader = fs.open(&path("4"), OpenOptions::default(), CTX).unwrap();
+    over("4", "5", "another");
+    let mut bytes = [0; 5];
+    reader.read_exact_at(&mut bytes, 0, CTX).unwrap();
+    assert_eq!(&bytes, b"short");
+    drop(reader);
+    fs.rename(&path("5"), &path("4"), CTX).unwrap();
+    over("4", "6", "short");
+    fs.rename(&path("6"), &path("4"), CTX).unwrap();
     assert_eq!(kinds(fs.create_over(&path("link"), &path("4"), CTX)), ErrorKind::AlreadyExists);
     assert_eq!((contents("link").as_str(), contents("4").as_str()), ("a longer one", "short"));
     fs.remove_file(&path("link"), CTX).unwrap();
@@ -205,6 +221,9 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     segment.file.written(9000, b"data", CTX);
     drop(segment);
     assert!(fs.create_log_over(&path("1"), &path("2"), BYTES - 1, b"x", CTX).is_err(), "of another size");
+    let reader = fs.open(&path("1"), OpenOptions::default(), CTX).unwrap();
+    assert!(fs.create_log_over(&path("1"), &path("2"), BYTES, b"x", CTX).is_err(), "being read");
+    drop(reader);
     fs.hard_link(&path("1"), &path("link"), CTX).unwrap();
     assert!(fs.create_log_over(&path("1"), &path("2"), BYTES, b"x", CTX).is_err(), "with two names");
     fs.remove_file(&path("link"), CTX).unwrap();

@@ -49,6 +49,8 @@ pub(super) struct FileState {
     pending_end: u64,
     pub(super) links: u32,
     pub(super) open: u32,
+    /// Of these, for reading.
+    pub(super) readers: u32,
 }
 
 /// A write that is not durable.
@@ -74,6 +76,11 @@ impl FileState {
     /// A file all of which is durable.
     pub(super) fn durable(data: Content) -> FileState {
         FileState { durable: data.clone(), data, ..FileState::default() }
+    }
+
+    /// Whether it may be written over: nobody reads it, or knows it by another name.
+    pub(super) fn is_own(&self) -> bool {
+        self.links == 1 && self.readers == 0
     }
 
     /// Writes, and says by how much the file grew.
@@ -426,7 +433,7 @@ impl Disk {
         self.used = 0;
         for (links, inode) in links.into_values() {
             let mut file = inode.file.lock();
-            (file.links, file.open) = (links, 0);
+            (file.links, file.open, file.readers) = (links, 0, 0);
             self.used += file.data.len();
         }
     }

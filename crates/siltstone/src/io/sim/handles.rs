@@ -58,8 +58,8 @@ impl Fs for SimFs {
     }
 
     fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>> {
-        let links = self.shared.state.lock().disk.file(old)?.file.lock().links;
-        if links > 1 {
+        let inode = self.shared.state.lock().disk.file(old)?;
+        if !inode.file.lock().is_own() {
             self.remove_file(old, ctx)?;
             return self.create(path, CreateOptions::default(), ctx);
         }
@@ -96,7 +96,7 @@ impl Fs for SimFs {
     ) -> io::Result<LogSegment> {
         let is_own = self.shared.state.lock().disk.file(old).is_ok_and(|inode| {
             let file = inode.file.lock();
-            file.links == 1 && file.data.len() == bytes
+            file.is_own() && file.data.len() == bytes
         });
         if !is_own {
             return Err(io::Error::new(ErrorKind::InvalidInput, "not a segment to be written over"));
@@ -117,7 +117,10 @@ impl Fs for SimFs {
 
     fn open(&self, path: &Path, _: OpenOptions, ctx: IoCtx) -> io::Result<Arc<dyn ReadableFile>> {
         let inode = self.open_file(path, ctx)?;
-        let bytes = inode.file.lock().data.len();
+        let mut file = inode.file.lock();
+        file.readers += 1;
+        let bytes = file.data.len();
+        drop(file);
         Ok(Arc::new(Reader { handle: self.handle(path, inode), bytes }))
     }
 
@@ -333,6 +336,12 @@ impl WritableFile for Appender {
 struct Reader {
     handle: Handle,
     bytes: u64,
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        self.handle.inode.file.lock().readers -= 1;
+    }
 }
 
 impl ReadableFile for Reader {
