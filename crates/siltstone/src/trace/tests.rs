@@ -12,6 +12,7 @@ use super::*;
 use crate::db::{DEFAULT_KEYSPACE, Durability};
 use crate::io::sim::{CallKind, Errno, Fault, Profile, SimClock, SimExecutor, SimFs};
 use crate::io::{Fs, IoClass, Rng};
+use crate::num::to_u32;
 use crate::version::KeyspaceId;
 use crate::{Batch, Cancel, Db, Env, ErrorKind, Event, EventListener, Options};
 
@@ -213,21 +214,25 @@ fn a_quick_load_is_recorded_whole_and_in_order() {
     let db = machine.open(false);
     db.start_trace(TRACE, TraceOptions::default()).unwrap();
     let keyspace = db.default_keyspace();
-    let key = |n: u32| format!("{:01$}", n % 100, if (n / 3).is_multiple_of(2) { 8 } else { 140 });
+    let mut found = Vec::new();
+    // About the borders of what has a short form, and of the pieces in which that is copied.
+    let at = |n: u32, of: &[usize]| of[usize::try_from(n).unwrap() % of.len()];
+    let key = |n: u32| format!("{:01$}", n % 100, at(n / 3, &[8, 7, 16, 140, 17, 32, 33, 13, 27]));
+    let long = |n: u32| at(n / 20, &[300, 127, 128, 0x3fff, 0x4000]);
     for n in 0..30_000u32 {
         // Sometimes too slow for a time of one byte.
         machine.clock.advance(if n % 1000 == 0 { 1_000_000 } else { 100 });
         // Runs of equal records, and changes of each part of them.
         match n / 5 % 4 {
             1 => keyspace.delete(key(n)),
-            2 => keyspace.put(key(n), [b'v'; 300]),
+            2 => keyspace.put(key(n), vec![b'v'; long(n)]),
             3 => keyspace.put_with(key(n), "v", Durability::None),
             _ => keyspace.put(key(n), "v"),
         }
         .unwrap();
         if n % 10_000 == 9_999 {
             machine.executor.run_for(50_000_000);
-            assert_eq!(keyspace.get("00000000").unwrap().as_deref(), Some(&b"v"[..]));
+            found.push(keyspace.get("00000000").unwrap().map(|value| to_u32(value.len())));
             machine.clock.advance(1);
             keyspace.put("00000001", "v").unwrap();
         }
@@ -240,10 +245,14 @@ fn a_quick_load_is_recorded_whole_and_in_order() {
     while let Some(op) = ops.next() {
         let Op::Write(write, durability) = op else { panic!("{n}: {op:?}") };
         assert_eq!(write.key, key(n));
-        assert_eq!(write.value_len, [Some(1), None, Some(300), Some(1)][usize::try_from(n / 5 % 4).unwrap()]);
+        assert_eq!(
+            write.value_len,
+            [Some(1), None, Some(to_u32(long(n))), Some(1)][usize::try_from(n / 5 % 4).unwrap()]
+        );
         assert_eq!(durability == Durability::None, n / 5 % 4 == 3);
         if n % 10_000 == 9_999 {
-            assert!(matches!(ops.next(), Some(Op::Get { found: Some(1), .. })));
+            let expected = found.remove(0);
+            assert!(matches!(ops.next(), Some(Op::Get { found, .. }) if found == expected));
             assert!(matches!(ops.next(), Some(Op::Write(write, _)) if write.key == "00000001"));
         }
         n += 1;
