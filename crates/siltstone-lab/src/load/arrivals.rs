@@ -130,6 +130,27 @@ impl Schedule {
         Schedule { stretches: stretches.to_vec(), spacing, rng, at: 0, left_ns, now_ns: 0, carried: 0 }
     }
 
+    /// How many come before `at_ns`.
+    ///
+    /// Equal gaps are not counted one by one: whoever asks is the writer who is late already.
+    pub(super) fn before(&self, at_ns: u64) -> u64 {
+        let Some(mut left_ns) = at_ns.checked_sub(self.now_ns + 1) else { return 0 };
+        if self.spacing == Spacing::Poisson {
+            return crate::num::count(self.clone().take_while(|due| *due < at_ns).count());
+        }
+        let (mut work, mut at, mut stretch_ns) = (self.carried, self.at, self.left_ns);
+        loop {
+            let ns = left_ns.min(stretch_ns);
+            work += u128::from(ns) * u128::from(self.stretches[at].rate.micros);
+            left_ns -= ns;
+            if left_ns == 0 {
+                return u64::try_from(work / OPERATION).unwrap_or(u64::MAX);
+            }
+            at = (at + 1) % self.stretches.len();
+            stretch_ns = self.stretches[at].ns;
+        }
+    }
+
     fn gap(&mut self) -> u128 {
         match self.spacing {
             Spacing::Constant => OPERATION,
@@ -151,7 +172,7 @@ impl Iterator for Schedule {
             let rate = u128::from(self.stretches[self.at].rate.micros);
             let whole = u128::from(self.left_ns) * rate + self.carried;
             if work <= whole && rate > 0 {
-                let ns = work.saturating_sub(self.carried).div_ceil(rate);
+                let ns = div_ceil(work.saturating_sub(self.carried), rate);
                 self.carried = self.carried + ns * rate - work;
                 // Fits: it is at most what is left.
                 let ns = u64::try_from(ns).unwrap_or(self.left_ns);
@@ -165,6 +186,14 @@ impl Iterator for Schedule {
             self.at = (self.at + 1) % self.stretches.len();
             self.left_ns = self.stretches[self.at].ns;
         }
+    }
+}
+
+/// The same as the method, without its call for numbers of 128 bits: the driver is on the path of each operation.
+fn div_ceil(work: u128, rate: u128) -> u128 {
+    match (u64::try_from(work), u64::try_from(rate)) {
+        (Ok(work), Ok(rate)) => u128::from(work.div_ceil(rate)),
+        _ => work.div_ceil(rate),
     }
 }
 
@@ -187,6 +216,25 @@ mod tests {
         assert_eq!(times.last(), Some(&7_000_000_042_001));
         assert!(times.is_sorted());
         assert_eq!(Rate::per_second(100).times(95, 100), Rate::per_second(95));
+    }
+
+    #[test]
+    fn what_comes_before_a_moment_is_what_would_be_counted() {
+        let stretches =
+            [(Rate::over(1000, 7 * SECOND), 3 * SECOND), (Rate::per_second(0), 1), (Rate::per_second(3), SECOND)];
+        let stretches = stretches.map(|(rate, ns)| Stretch { rate, ns });
+        for spacing in [Spacing::Constant, Spacing::Poisson] {
+            let mut schedule = Schedule::new(&stretches, spacing, Rng::new(1));
+            for n in 0..2000 {
+                let now = schedule.now_ns;
+                let next = schedule.clone().next().unwrap();
+                for at in [now, now + 1, next, next + 1, now + n * 5_000_003, 3 * SECOND, 3 * SECOND + 1] {
+                    let counted = schedule.clone().take_while(|due| *due < at).count();
+                    assert_eq!(schedule.before(at), crate::num::count(counted), "{n}: {at}");
+                }
+                schedule.next();
+            }
+        }
     }
 
     #[test]

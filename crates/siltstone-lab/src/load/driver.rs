@@ -159,11 +159,10 @@ pub fn drive(
     Ok(tally.result(ended_ns, waiting(due, schedule.as_ref(), ended_ns), is_partial))
 }
 
-/// How many operations are due before `at_ns`, counted from `due` on: a copy of the schedule counts them.
+/// How many operations are due before `at_ns`, counted from `due` on.
 fn waiting(due: Option<u64>, schedule: Option<&Schedule>, at_ns: u64) -> u64 {
     let (Some(due), Some(schedule)) = (due, schedule) else { return 0 };
-    let later = schedule.clone().take_while(|due| *due < at_ns);
-    if due < at_ns { 1 + crate::num::count(later.count()) } else { 0 }
+    if due < at_ns { 1 + schedule.before(at_ns) } else { 0 }
 }
 
 /// Counts operations.
