@@ -90,7 +90,8 @@ impl World for DiskWorld {
 
 /// A sleep may take this much longer than asked for; the rest is waited for awake. Where one wait follows another faster than that, a client
 /// that stays awake would keep a processor for good, which the store's own threads need: then it sleeps, and what is due meanwhile is
-/// late by as much.
+/// late by as much. Then it sleeps for no less than this even if the next operation is due before: where a million a second are, waking for
+/// each few dozen is dear for all that runs on the machine.
 const SLEEP_ERROR_NS: u64 = 150_000;
 /// The longest sleep without a look at whether to go on.
 const NAP_NS: u64 = 50_000_000;
@@ -118,7 +119,7 @@ impl Wait {
             if left_ns > SLEEP_ERROR_NS {
                 std::thread::sleep(Duration::from_nanos((left_ns - SLEEP_ERROR_NS).min(NAP_NS)));
             } else if now_ns.saturating_sub(self.ended_ns.get()) < SLEEP_ERROR_NS {
-                std::thread::sleep(Duration::from_nanos(left_ns));
+                std::thread::sleep(Duration::from_nanos(SLEEP_ERROR_NS));
             } else {
                 std::hint::spin_loop();
             }

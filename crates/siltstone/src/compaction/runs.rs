@@ -41,6 +41,7 @@ mod tests;
 pub use considered::Considered;
 pub use grouping::{Group, Grouping};
 pub use pick::RunPick;
+pub(super) use pick::due;
 
 /// Equal parts of the tree's key range at whose borders output files end (Cassandra's UCS). Keys count as numbers.
 #[derive(Clone, PartialEq, Debug, Deserialize)]

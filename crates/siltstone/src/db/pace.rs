@@ -19,7 +19,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -65,6 +65,8 @@ pub(crate) struct Pace {
     credit_ns: AtomicU64,
     /// Bytes that were paid for.
     paid_bytes: AtomicU64,
+    /// Whether a writer paused since what is sustained was looked at.
+    held: AtomicBool,
     learnt: Mutex<Learnt>,
 }
 
@@ -89,6 +91,7 @@ impl Pace {
             paid_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
             paid_bytes: AtomicU64::new(0),
+            held: AtomicBool::new(false),
             learnt: Mutex::new(Learnt {
                 sustained: Sustained::presumed(control),
                 at_ns: 0,
@@ -114,6 +117,7 @@ impl Pace {
                 flushing: (to_f64(flushing_ns.saturating_sub(flushing_before)) / to_f64(elapsed)).min(1.0),
                 // Without a price nobody counts.
                 written: (self.ns_per_kib.load(Relaxed) > 0).then(|| paid - before),
+                held: self.held.swap(false, Relaxed),
                 measured: work.sustainable_bytes_per_s(),
             };
             learnt.sustained.learn(delay, &seen);
@@ -144,7 +148,11 @@ impl Pace {
         };
         let before = self.paid_ns.fetch_update(Relaxed, Relaxed, |paid| Some(pay(paid))).unwrap_or_else(|paid| paid);
         let ahead = pay(before).saturating_sub(now);
-        if ahead < PAUSE_NS { 0 } else { ahead }
+        if ahead < PAUSE_NS {
+            return 0;
+        }
+        self.held.store(true, Relaxed);
+        ahead
     }
 
     /// Sets the price for a rate in bytes a second; none is no price. Writers who are `calm` may be faster for seconds after they were slower.

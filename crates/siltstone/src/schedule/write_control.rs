@@ -6,30 +6,34 @@
 //! | control | until there |
 //! | --- | --- |
 //! | `stop` | writes are as fast as they can: the least latency for each write, queueing included (luo19 theorem 1), at the price of long pauses |
-//! | `delay` | writers together may write about what merges were found to sustain, far more below half of the debt, next to nothing shortly before the stop |
+//! | `delay` | writers together may write about what merges were found to sustain, far more at a low debt, next to nothing shortly before the stop |
 //! | `limit` | never more than so many bytes a second |
 //! | `compaction-first` | every write waits until the tree has its shape: to measure compaction alone (sarkar21 section 4.1) |
 //!
 //! # What merges sustain
 //!
 //! It depends on the machine, the data and what else runs, so it is learnt: [`Sustained`] is an integral controller. While the debt is above
-//! one half its rate sinks, while it is below its rate grows, so that writers as fast as they can settle at one half whatever that takes.
+//! the middle its rate sinks, while it is below its rate grows, so that writers as fast as they can settle in the middle whatever that takes.
 //! A price that depends on the debt alone has to be steep to hold all machines between 0 and 1, and then writers at nineteen twentieths
 //! of what merges sustain are held back by every flush that comes a moment before the end of a merge. With the rate known, the price is flat
-//! where the debt is not dangerous: what a merge needs longer is room, not a pause.
+//! where the debt is not dangerous: what a merge needs longer is room, not a pause. And it sinks only while it holds writers back: a debt
+//! that comes at a lower rate of writes is no word about the higher one, and would take away the room just when it is needed.
+//!
+//! The middle is low. Where merges of L0 are the cheaper the more runs wait (`one-leveling`), what writers who never wait reach at a low debt
+//! is less than what merges could do at a high one: that is in hand for writers at nineteen twentieths of it, when the machine is slower for a while.
 //!
 //! Flushes are met in the same way: a rate at which they are under way nearly all of the time sinks, since who writes just as fast as flushes
 //! are on average waits for every flush that is slower.
 //!
 //! ```text
 //! rate / sustained
-//!  8 |*
-//!    | *                       d < 1/2          (2 - 2d)^3, at most free_bytes_per_s
-//!    |   *                     1/2 <= d < 4/5   1 - (d - 1/2) / 2
-//!  1 |      * * * * * *        4/5 <= d < 1     0.85 (5 - 5d)^2, at least least_bytes_per_s
-//!  0 |                  * *
-//!    +-----------+-------+--- debt d
-//!    0          1/2     4/5 1
+//! 2.7 |*
+//!     | *                        d < 0.15          ((1 - d) / 0.85)^6, at most free_bytes_per_s
+//!   1 |   * * * * * * * *        0.15 <= d < 0.8   1 - (d - 0.15) / 2
+//!     |                   *      0.8 <= d < 1      0.675 (5 - 5d)^2, at least least_bytes_per_s
+//!   0 |                     *
+//!     +---+---------------+--- debt d
+//!     0  0.15            0.8 1
 //! ```
 
 use std::fmt;
@@ -59,7 +63,7 @@ pub enum WriteControl {
 #[serde(deny_unknown_fields, default)]
 pub struct Delay {
     /// The most that any debt allows, in bytes a second. Default 512 MB: faster than any single writer. Merges are presumed to sustain a
-    /// third of it until they are seen at work.
+    /// half of it until they are seen at work.
     pub free_bytes_per_s: u64,
     /// What any debt below 1 allows, in bytes a second. Default 64 kB: the stop is left to the constraint.
     pub least_bytes_per_s: u64,
@@ -86,13 +90,15 @@ impl Default for WriteControl {
 }
 
 /// Writers as fast as they can settle at this debt.
-const MIDDLE_DEBT: f64 = 0.5;
+const MIDDLE_DEBT: f64 = 0.15;
 /// From this debt on the price rises steeply.
 pub(crate) const STEEP_DEBT: f64 = 0.8;
 /// How much less writers may write for a debt of 1 more, where the price is flat: what keeps the debt from swinging around the middle.
 const SLOPE: f64 = 0.5;
-/// How fast the rate follows: a debt that is wrong by a tenth changes it by a tenth in so many seconds, by four tenths where it is steep.
+/// How fast the rate sinks: by a tenth in so many seconds for a debt that is a tenth too high, by four tenths where it is steep.
 const FOLLOWS_S: f64 = 20.0;
+/// Without any debt it grows by one such part in a second.
+const GROWS_S: f64 = 16.0;
 /// Writers who write less than they may show nothing about merges. The rate grows to so many times what they write.
 const MOST_AHEAD: f64 = 1.5;
 /// The rate sinks to so much of what flushes and merges were measured to take.
@@ -125,6 +131,8 @@ pub struct Seen {
     pub flushing: f64,
     /// Bytes that were written; none if nobody counted them.
     pub written: Option<u64>,
+    /// Whether writers were held back.
+    pub held: bool,
     /// What [`Work`](super::contract::Work) says of the rate that is sustained, in bytes a second.
     pub measured: Option<f64>,
 }
@@ -136,12 +144,12 @@ impl Sustained {
             WriteControl::Delay(delay) => to_f64(delay.free_bytes_per_s),
             _ => 0.0,
         };
-        Sustained { by_merges: free / 3.0, by_flushes: free, writes_per_s: 0.0 }
+        Sustained { by_merges: free / 2.0, by_flushes: free, writes_per_s: 0.0 }
     }
 
     /// Learns from what was seen.
     pub fn learn(&mut self, delay: &Delay, seen: &Seen) {
-        let Seen { elapsed_s, debt, flushing, written, measured } = *seen;
+        let Seen { elapsed_s, debt, flushing, written, held, measured } = *seen;
         if elapsed_s <= 0.0 {
             return;
         }
@@ -155,12 +163,18 @@ impl Sustained {
         // One look after a long time says little about that time.
         let elapsed_s = elapsed_s.min(1.0);
         // What is sustained is known before its debt comes: while there is little, the price holds back only who writes far more.
-        let follows_s = if (MIDDLE_DEBT..STEEP_DEBT).contains(&debt) { FOLLOWS_S } else { FOLLOWS_S / 4.0 };
+        let by_debt = match debt {
+            ..MIDDLE_DEBT => (1.0 - debt.max(0.0) / MIDDLE_DEBT) / GROWS_S,
+            ..STEEP_DEBT => (MIDDLE_DEBT - debt) / FOLLOWS_S,
+            _ => (MIDDLE_DEBT - debt) / FOLLOWS_S * 4.0,
+        };
         let change = |rate: &mut f64, by: f64| {
             let next = *rate * (1.0 + by * elapsed_s);
             *rate = if by < 0.0 { next.max(least.min(*rate)) } else { rate.max(next.min(most)) };
         };
-        change(&mut self.by_merges, (MIDDLE_DEBT - debt) / follows_s);
+        if held || debt < MIDDLE_DEBT {
+            change(&mut self.by_merges, by_debt);
+        }
         change(&mut self.by_flushes, (FLUSHING_SHARE - flushing) / FLUSHES_FOLLOW_S);
     }
 }
@@ -174,7 +188,7 @@ impl Delay {
     /// At a debt above 0.
     fn rate(&self, debt: f64, sustained: &Sustained) -> f64 {
         let share = if debt < MIDDLE_DEBT {
-            ((1.0 - debt) / (1.0 - MIDDLE_DEBT)).powi(3)
+            ((1.0 - debt) / (1.0 - MIDDLE_DEBT)).powi(6)
         } else {
             let flat = 1.0 - SLOPE * (debt.min(STEEP_DEBT) - MIDDLE_DEBT);
             flat * ((1.0 - debt) / (1.0 - STEEP_DEBT)).clamp(0.0, 1.0).powi(2)
@@ -266,12 +280,12 @@ mod tests {
         assert_eq!((rate(0.0, 9.0), rate(-1.0, 9.0)), (None, None));
         let rates: Vec<f64> = (1..=1000).map(|debt| rate(f64::from(debt) / 1000.0, 100.0).unwrap()).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 5.0), "{rates:?}");
-        assert_eq!((rate(0.01, 100.0), rate(1.0, 100.0)), (Some(512.0), Some(0.064)));
+        assert_eq!((rate(0.01, 300.0), rate(1.0, 100.0)), (Some(512.0), Some(0.064)));
         let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0 };
-        let rates = [0.0, 0.1, 0.5].map(|debt| control.rate(debt, &flushed));
+        let rates = [0.0, 0.1, 0.2].map(|debt| control.rate(debt, &flushed));
         assert_eq!(rates, [Some(90.0 * MB); 3], "no more than flushes");
-        assert!((rate(0.5, 100.0).unwrap() - 100.0).abs() < 0.001);
-        assert!(rate(0.6, 100.0).unwrap() >= 95.0, "nineteen twentieths are no matter for a pause");
+        assert!((rate(MIDDLE_DEBT, 100.0).unwrap() - 100.0).abs() < 0.001);
+        assert!(rate(MIDDLE_DEBT + 0.1, 100.0).unwrap() >= 94.999, "nineteen twentieths are no matter for a pause");
         assert_eq!(rate(7.0, 100.0), rate(1.0, 100.0), "no hole behind the stop");
     }
 
@@ -300,9 +314,9 @@ mod tests {
                     let dt = 1.0 / f64::from(STEPS);
                     let allowed = control.rate(*debt, learnt).unwrap_or(f64::INFINITY) / MB * dt;
                     backlog += offered * dt;
-                    let now = allowed.min(backlog);
+                    let held = allowed < backlog;
+                    let now = allowed.min(backlog).min(20.0);
                     backlog = if offered > 1000.0 { 0.0 } else { backlog - now };
-                    let now = now.min(20.0);
                     *debt = (*debt + (now - sustained(second) * dt) / 1900.0).clamp(0.0, 1.0);
                     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
                     let bytes = (now * MB) as u64;
@@ -311,6 +325,7 @@ mod tests {
                         debt: *debt,
                         flushing: (now / dt / flushed).min(1.0),
                         written: (*debt > 0.0).then_some(bytes),
+                        held,
                         measured: Some(sustained(second) * MB),
                     };
                     learnt.learn(delay, &seen);
@@ -371,14 +386,17 @@ mod tests {
         let delay = Delay::default();
         let mut learnt = Sustained { by_merges: 100.0 * MB, by_flushes: 100.0 * MB, writes_per_s: 1.0 * MB };
         let before = learnt;
-        let seen = Seen { elapsed_s: 1.0, debt: 0.1, flushing: 0.5, written: Some(1_000_000), measured: None };
+        let seen =
+            Seen { elapsed_s: 1.0, debt: 0.1, flushing: 0.5, written: Some(1_000_000), held: false, measured: None };
         for _ in 0..1000 {
             learnt.learn(&delay, &seen);
             learnt.learn(&delay, &Seen { written: None, ..seen });
         }
         assert_eq!((learnt.by_merges, learnt.by_flushes), (before.by_merges, before.by_flushes));
-        learnt.learn(&delay, &Seen { elapsed_s: 1e9, debt: 0.9, written: None, ..seen });
-        assert!((91.0 * MB..93.0 * MB).contains(&learnt.by_merges), "a long time without a look is not a long debt");
+        learnt.learn(&delay, &Seen { debt: 0.9, ..seen });
+        assert_eq!(learnt.by_merges, before.by_merges, "nobody was held back at that rate");
+        learnt.learn(&delay, &Seen { elapsed_s: 1e9, debt: 0.9, written: None, held: true, ..seen });
+        assert!((84.0 * MB..86.0 * MB).contains(&learnt.by_merges), "a long time without a look is not a long debt");
     }
 
     #[test]

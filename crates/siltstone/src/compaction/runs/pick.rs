@@ -19,9 +19,13 @@ pub enum RunPick {
     /// As many as make the rule fire, the oldest: into the next level where levels are physical, into one run of the same group otherwise. So
     /// each merge takes away the same number of runs, however many have gathered (luo19 section 2); merges of `all` do more at once when
     /// they are behind, and what is measured then does not last (luo19 section 6.2). With `max_runs`, up to that many where more have gathered.
+    /// With `max_left`, so many more that no more than those stay behind: where the next level is merged as a whole, a byte of L0 is then
+    /// the cheaper the more are waiting, so that a store which is held to a low debt has something in hand for the time in which it is not.
     Due {
-        /// The most runs. Default: as many as make the rule fire, which it never is less than.
+        /// The most runs, unless `max_left` says otherwise. Default: as many as make the rule fire, which it never is less than.
         max_runs: Option<u32>,
+        /// The most runs that stay behind. Default: no limit.
+        max_left: Option<u32>,
     },
     /// Neighbours of similar size (RocksDB universal, rules 3 and 4): the first span, from the newest on, in which each run is not much larger than
     /// the newer ones together; if there is none and the group holds more runs than the trigger allows, as many of the newest as bring it
@@ -263,6 +267,12 @@ pub(super) fn count(n: u32) -> usize {
     to_usize(n.into())
 }
 
+/// How many runs of `present` a pick of `due` takes, if `fired` make its rule fire.
+pub(crate) fn due(fired: usize, present: usize, max_runs: Option<u32>, max_left: Option<u32>) -> usize {
+    let behind = max_left.map_or(0, |left| present.saturating_sub(count(left)));
+    fired.max(max_runs.map_or(0, count)).max(behind)
+}
+
 impl RunPick {
     /// The name in strategy files.
     pub fn name(&self) -> &'static str {
@@ -288,7 +298,9 @@ impl RunPick {
         let span = |span: Option<std::ops::Range<usize>>| span.map(|span| span.collect::<Vec<_>>());
         let chosen = match self {
             RunPick::All {} => runs.iter().all(|run| run.idle).then(|| (0..runs.len()).collect()),
-            RunPick::Due { max_runs } => span(rules::oldest(runs, setting.due_runs.max(max_runs.map_or(0, count)))),
+            RunPick::Due { max_runs, max_left } => {
+                span(rules::oldest(runs, due(setting.due_runs, runs.len(), *max_runs, *max_left)))
+            }
             RunPick::SimilarSize { percent, min_runs, max_runs, stop } => {
                 let max_runs = max_runs.map_or(usize::MAX, count);
                 let similar = rules::similar_size(runs, *percent, count(*min_runs), max_runs, *stop);

@@ -17,7 +17,7 @@ use super::super::movement::{self, Choice, Movement};
 use super::super::oldest::{self, Dropping};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
-use super::super::runs::{Relief, shard_borders};
+use super::super::runs::{self, Relief, shard_borders};
 use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
@@ -366,9 +366,9 @@ impl Strategy {
             Granularity::SortedRuns { pick: RunPick::All {} } => {
                 Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
             }
-            Granularity::SortedRuns { pick: RunPick::Due { max_runs } } => {
+            Granularity::SortedRuns { pick: RunPick::Due { max_runs, max_left } } => {
                 let due = whole_runs::due_in_level(shape, level, &rule.trigger);
-                let due = due.max(max_runs.map_or(0, |most| to_usize(most.into())));
+                let due = runs::due(due, view.level(level).runs.len(), *max_runs, *max_left);
                 let due = granularity::oldest_runs(view, level, due);
                 Some(granularity::down(shape, due, shape.next_level(level), false))
                     .filter(|draft| !draft.inputs.is_empty())

@@ -366,7 +366,7 @@ pub(super) fn validate_pick(pick: &RunPick) -> Result<(), String> {
     let at_least_2 = |name: &str, n: u32| ensure(n >= 2, format!("{name} = {n}: {name} is at least 2"));
     let valid = match pick {
         RunPick::All {} => Ok(()),
-        RunPick::Due { max_runs } => max_runs.map_or(Ok(()), |max_runs| at_least_2("max_runs", max_runs)),
+        RunPick::Due { max_runs, .. } => max_runs.map_or(Ok(()), |max_runs| at_least_2("max_runs", max_runs)),
         RunPick::SimilarSize { min_runs, max_runs, .. } => widths(*min_runs, max_runs.unwrap_or(u32::MAX)),
         RunPick::Exploring { min_runs, max_runs, ratio, min_memtables, stuck_runs } => {
             let holds = (0.0..1e9).contains(min_memtables) && *stuck_runs > 0;
