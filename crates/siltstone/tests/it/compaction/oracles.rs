@@ -254,6 +254,22 @@ fn ties_are_broken_as_said() {
     });
 }
 
+/// What is merged is eight runs, and no more than eight stay behind: the oldest go.
+#[test]
+fn one_leveling_merges_more_the_more_wait() {
+    let strategy = Strategy::named("one-leveling").unwrap();
+    for (runs, merged) in [(4, 4), (7, 7), (8, 8), (12, 8), (16, 8), (17, 9), (35, 27)] {
+        let text: String = (0..runs).rev().map(|n| format!("L0 {}:a-z:1K\n", n + 2)).collect();
+        let version = parse(&format!("{text}L1 1:a-z:1K\n")).unwrap();
+        let sizes = Sizes { memtable_bytes: 1000, file_bytes: 500, size_ratio: 0, level1_bytes: 0 };
+        let plan = strategy.pick(&LsmView::new(&version, sizes)).unwrap();
+        let taken = plan.inputs.iter().filter(|input| input.level == LevelId(0));
+        let ids: Vec<u64> = taken.flat_map(|input| input.files.iter().map(|file| file.id.0)).collect();
+        let oldest: Vec<u64> = (0..merged).rev().map(|n| n + 2).collect();
+        assert_eq!(ids, oldest, "of {runs} runs");
+    }
+}
+
 /// Dice: every file of a level can come up, about equally often, and other seeds throw other dice.
 #[test]
 fn random_is_even_and_pure() {
