@@ -312,7 +312,9 @@ impl World {
         }
         if let Some(merge) = self.db().merges().first().filter(|_| seed.is_multiple_of(3)) {
             let paused = seed.is_multiple_of(2);
-            let limit = |paused| MergeLimit { rate_bytes_per_s: if paused { 0 } else { 50_000 }, paused };
+            // Ten seconds for what is left of a merge of huge records: the store has a minute to come to rest.
+            let rate = (merge.left_bytes / 10).max(50_000);
+            let limit = |paused| MergeLimit { rate_bytes_per_s: if paused { 0 } else { rate }, paused };
             let outcome = self.db().limit_merge(merge.job, limit(paused));
             self.allow(outcome)?;
             if paused {
