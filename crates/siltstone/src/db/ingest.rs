@@ -135,12 +135,12 @@ impl Core {
             keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
             self.visible.store(seq.0, Ordering::Release);
             let number = self.number_change();
+            self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());
             drop(state);
             drop(manifest);
             self.tell_change(keyspace.id, number, None, told);
             keyspace.note_written(seq, self.now_ms());
             self.counters.ingested_files.add(crate::num::to_u64(files.len()));
-            self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());
             {
                 let mut metrics = keyspace.metrics.lock();
                 metrics.ingested_bytes += files.iter().map(|file| file.raw_bytes).sum::<u64>();

@@ -57,7 +57,7 @@ pub(crate) struct Pace {
     /// Nanoseconds that a KiB of user data costs; 0 while writers run free.
     ns_per_kib: AtomicU64,
     longest_pause_ns: u64,
-    /// What was written since a writer looked at the clock.
+    /// What was written since a writer looked at the clock. Changed under the writer lock, but for what is forgotten when there is no price.
     owed_ns: AtomicU64,
     /// When all that was written before is paid for.
     paid_ns: AtomicU64,
@@ -69,6 +69,10 @@ pub(crate) struct Pace {
     held: AtomicBool,
     learnt: Mutex<Learnt>,
 }
+
+/// Nanoseconds that were taken from what is owed, to be paid.
+#[must_use]
+pub(crate) struct Due(u64);
 
 /// What is sustained, and when that was looked at last.
 struct Learnt {
@@ -126,20 +130,23 @@ impl Pace {
         learnt.sustained
     }
 
-    /// Charges a write of `bytes`; whether it is time to look at the clock, nearly never.
+    /// Charges a write of `bytes`, under the writer lock; nearly never it is time to pay what is due, for all writers, when the lock is free.
     #[inline]
-    fn charge(&self, bytes: u64) -> bool {
+    pub(crate) fn charge(&self, bytes: u64) -> Option<Due> {
         let price = self.ns_per_kib.load(Relaxed);
         if price == 0 {
-            return false;
+            return None;
         }
         let cost = bytes.saturating_mul(price) / 1024;
-        self.owed_ns.fetch_add(cost, Relaxed).saturating_add(cost) >= PAUSE_NS
+        let owed = self.owed_ns.load(Relaxed).saturating_add(cost);
+        let is_due = owed >= PAUSE_NS;
+        self.owed_ns.store(if is_due { 0 } else { owed }, Relaxed);
+        is_due.then_some(Due(owed))
     }
 
-    /// How long the writer that looks at the clock, at `now`, should pause. Of concurrent writers one pays for all.
-    fn pause_ns(&self, now: u64) -> u64 {
-        let (owed, credit) = (self.owed_ns.swap(0, Relaxed), self.credit_ns.load(Relaxed));
+    /// How long the writer that pays at `now` should pause.
+    fn pause_ns(&self, Due(owed): Due, now: u64) -> u64 {
+        let credit = self.credit_ns.load(Relaxed);
         let price = self.ns_per_kib.load(Relaxed).max(1);
         self.paid_bytes.fetch_add(owed.saturating_mul(1024) / price, Relaxed);
         let pay = |paid: u64| {
@@ -171,19 +178,12 @@ impl Pace {
 }
 
 impl Core {
-    /// Lets a writer of `bytes` pay for the debt of a keyspace. Called before it takes any lock.
-    #[inline]
-    pub(crate) fn pay(&self, keyspace: &KeyspaceCore, bytes: u64) {
-        if keyspace.pace.charge(bytes) {
-            self.pause(keyspace);
-        }
-    }
-
+    /// Lets a writer pay for the debt of a keyspace. Called without any lock.
     #[cold]
-    fn pause(&self, keyspace: &KeyspaceCore) {
+    pub(crate) fn pay(&self, keyspace: &KeyspaceCore, due: Due) {
         let Some(workers) = self.workers.get() else { return };
         let began = self.clock.mono_ns();
-        let ns = keyspace.pace.pause_ns(began);
+        let ns = keyspace.pace.pause_ns(due, began);
         if ns == 0 {
             return;
         }
@@ -416,8 +416,8 @@ mod tests {
     fn write(pace: &Pace, now: &mut u64, ms: u64, bytes: u64) -> u64 {
         for _ in 0..ms {
             *now += MS;
-            if pace.charge(bytes) {
-                *now += pace.pause_ns(*now);
+            if let Some(due) = pace.charge(bytes) {
+                *now += pace.pause_ns(due, *now);
             }
         }
         *now
@@ -449,9 +449,8 @@ mod tests {
         let longest = |stall: Option<u64>, control: WriteControl| {
             let pace = Pace::new(stall.map(Duration::from_millis), &control);
             pace.set_rate(Some(1e3), false);
-            assert!(pace.charge(1000));
-            let pause = pace.pause_ns(1000 * MS);
-            assert_eq!(pace.pause_ns(1000 * MS + pause), 0);
+            let pause = pace.pause_ns(pace.charge(1000).unwrap(), 1000 * MS);
+            assert_eq!(pace.pause_ns(Due(0), 1000 * MS + pause), 0);
             pause / MS
         };
         let delay = WriteControl::default();

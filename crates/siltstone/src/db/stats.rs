@@ -59,6 +59,23 @@ impl Rare {
     }
 }
 
+/// A counter that is added to under the writer lock only. An atomic addition would wait until everything that the write has stored before
+/// is in the cache; it can wait for that in the background.
+#[derive(Default)]
+pub(crate) struct Guarded(AtomicU64);
+
+impl Guarded {
+    /// Called under the writer lock.
+    #[inline]
+    pub(crate) fn add(&self, n: u64) {
+        self.0.store(self.0.load(Relaxed) + n, Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+}
+
 /// How long writers of a keyspace have waited.
 #[derive(Default)]
 pub(crate) struct WriteWaits {
@@ -155,13 +172,13 @@ macro_rules! counters {
 
 counters! {
     /// Records put.
-    puts: Rare,
+    puts: Guarded,
     /// Records deleted.
-    deletes: Rare,
+    deletes: Guarded,
     /// Bytes of keys and values that users wrote.
-    user_bytes_written: Rare,
+    user_bytes_written: Guarded,
     /// Bytes appended to the log.
-    log_bytes: Rare,
+    log_bytes: Guarded,
     /// Log syncs that users waited for (concurrent writers share one).
     log_syncs: Rare,
     /// Point lookups.

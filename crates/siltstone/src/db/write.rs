@@ -117,7 +117,6 @@ impl Core {
     ) -> Result<()> {
         check_sizes(key, value)?;
         let bytes = to_u64(key.len() + value.len());
-        self.pay(keyspace, bytes);
         let mut state = self.lock_for_writing(std::slice::from_ref(&keyspace.id))?;
         let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled, trace } = &mut *state;
         let active = memtables.get_mut(&keyspace.id).ok_or_else(|| dropped(keyspace))?;
@@ -139,13 +138,17 @@ impl Core {
         if let Some(trace) = trace {
             trace.write(kind, keyspace.id, key, value, durability);
         }
-        drop(state);
-
         match kind {
             Kind::Delete => self.counters.deletes.add(1),
             _ => self.counters.puts.add(1),
         }
         self.counters.user_bytes_written.add(bytes);
+        let due = keyspace.pace.charge(bytes);
+        drop(state);
+
+        if let Some(due) = due {
+            self.pay(keyspace, due);
+        }
         match position {
             Some(position) if durability == Durability::Sync => self.sync_log(position),
             _ => Ok(()),
@@ -169,14 +172,6 @@ impl Core {
                 }
             }
         }
-        let keyspaces = self.keyspaces.load();
-        for (id, bytes) in ids.iter().zip(bytes) {
-            // One that was dropped is told of below.
-            if let Some(keyspace) = keyspaces.get(id) {
-                self.pay(keyspace, bytes);
-            }
-        }
-        drop(keyspaces);
         let mut state = self.lock_for_writing(&ids)?;
         let WriteState { log, last_seq, memtables, active_bytes, log_end, log_rolled, trace } = &mut *state;
         if let Some(id) = ids.iter().find(|id| !memtables.contains_key(id)) {
@@ -208,11 +203,19 @@ impl Core {
         if let Some(trace) = trace {
             trace.batch(batch, durability);
         }
-        drop(state);
-
         self.counters.deletes.add(u64::from(batch.deletes()));
         self.counters.puts.add(u64::from(batch.count() - batch.deletes()));
         self.counters.user_bytes_written.add(batch.user_bytes());
+        let charge = |(id, bytes)| {
+            let keyspace = &memtables[id].keyspace;
+            Some((Arc::clone(keyspace), keyspace.pace.charge(bytes)?))
+        };
+        let dues: Vec<_> = ids.iter().zip(bytes).filter_map(charge).collect();
+        drop(state);
+
+        for (keyspace, due) in dues {
+            self.pay(&keyspace, due);
+        }
         match position {
             Some(position) if durability == Durability::Sync => self.sync_log(position),
             _ => Ok(()),
