@@ -22,6 +22,7 @@ use parking_lot::Mutex;
 use crate::io::HugePages;
 use crate::key::{Entry, Trailer};
 use crate::num::{to_u32, to_u64, to_usize};
+use crate::sst::simd::prefetch_for_appending;
 
 /// Regions of at least this size lie on huge pages.
 const HUGE_FROM: usize = 1 << 20;
@@ -226,6 +227,7 @@ impl Bump {
         let len = (RECORD_HEADER + key.len() + value.len()).next_multiple_of(to_usize(UNIT));
         self.used += to_u64(len);
         let (offset, at) = self.take(arena, len);
+        prefetch_for_appending(at.wrapping_add(len));
         // SAFETY: `at` starts `len` bytes that nobody else uses yet, aligned to 8; header, key and value fit in them. Key and
         // value are the caller's memory, so they do not overlap fresh arena memory.
         unsafe {

@@ -3,7 +3,7 @@
 //! - [`count_below`]: how many of a block's ordered 2-byte key heads are below one. 31 heads of a 4 KiB block are one AVX-512
 //!   compare.
 //! - [`descend`]: the lower bound in a tree of 8-byte prefixes, eight of them a cache line and a level.
-//! - [`prefetch`], [`prefetch_for_writing`]: ask for a cache line and wait for nothing.
+//! - [`prefetch`], [`prefetch_for_writing`], [`prefetch_for_appending`]: ask for a cache line and wait for nothing.
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as arch;
@@ -170,6 +170,15 @@ pub(crate) fn prefetch_for_writing<T>(address: *const T) {
     }
     #[cfg(not(target_arch = "x86_64"))]
     let _ = address;
+}
+
+/// Asks for the lines that whoever appends small records, and is at `end`, comes to soon. A store to a line that is not in the cache takes no
+/// time until a locked instruction waits for it, and a lock that is released is one.
+#[inline(always)]
+pub(crate) fn prefetch_for_appending(end: *const u8) {
+    const AHEAD: usize = 192;
+    prefetch_for_writing(end.wrapping_add(AHEAD));
+    prefetch_for_writing(end.wrapping_add(AHEAD + 64));
 }
 
 #[cfg(test)]

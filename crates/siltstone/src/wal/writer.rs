@@ -14,6 +14,7 @@ use crate::io::{Clock, CreateOptions, Fs, LogMemory, OpenOptions};
 use crate::key::{Kind, MAX_KEY_BYTES, MAX_VALUE_BYTES, SeqNo};
 use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
+use crate::sst::simd::prefetch_for_appending;
 use crate::version::KeyspaceId;
 
 /// What a log is made of.
@@ -257,6 +258,7 @@ impl Current {
         let at = to_usize(self.offset);
         let frame = &mut self.memory.bytes_mut()[at..at + FRAME_HEADER + body];
         write(&mut frame[FRAME_HEADER..]);
+        prefetch_for_appending(frame.as_ptr_range().end);
         self.chain = seal(frame, self.chain);
         self.live.file.written(self.offset, frame, CTX);
         self.offset += to_u64(frame.len());
