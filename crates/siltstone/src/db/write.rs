@@ -146,13 +146,13 @@ impl Core {
         let due = keyspace.pace.charge(bytes);
         drop(state);
 
+        if let (Some(position), Durability::Sync) = (position, durability) {
+            self.sync_log(position)?;
+        }
         if let Some(due) = due {
             self.pay(keyspace, due);
         }
-        match position {
-            Some(position) if durability == Durability::Sync => self.sync_log(position),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Writes a batch.
@@ -213,13 +213,13 @@ impl Core {
         let dues: Vec<_> = ids.iter().zip(bytes).filter_map(charge).collect();
         drop(state);
 
+        if let (Some(position), Durability::Sync) = (position, durability) {
+            self.sync_log(position)?;
+        }
         for (keyspace, due) in dues {
             self.pay(&keyspace, due);
         }
-        match position {
-            Some(position) if durability == Durability::Sync => self.sync_log(position),
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// Notes a delete in a memtable: the first one starts the clock of `delete_by`.
