@@ -5,12 +5,16 @@
 //! cargo bench -p siltstone --bench trace -- --rounds 21 --dir /data
 //! cargo bench -p siltstone --bench trace -- --gets          # gets of records in the memtable instead
 //! cargo bench -p siltstone --bench trace -- --hashed        # keyed hashes in the trace instead of keys
+//! cargo bench -p siltstone --bench trace -- --sustained     # one store of 5 million keys, 180 million puts: a minute and a half, 2 GiB of disk
 //! ```
 //!
-//! Records of 16 + 100 bytes with random keys (`fillrandom`), memtables of 64 MiB, flushed and merged in the background. One thread does 100 000
+//! Records of 16 + 100 bytes with random keys (`fillrandom`), memtables of 64 MiB, flushed and merged in the background. One thread does 200 000
 //! operations while a trace is recorded, then as many without, and so on; chance says which is first. So whatever slows the machine, and whatever state
 //! the store is in, meets both. A trace's first memory is taken in operations that do not count. What recording costs is the median of the quotients
 //! of neighbours, and the quotient of the sums.
+//!
+//! Such short runs show a put alone: nothing holds it back yet. `--sustained` shows what a store takes for long, with its default options and turns of
+//! two million puts: there flushes and merges say how fast writers may be.
 #![expect(clippy::disallowed_types, clippy::disallowed_macros, clippy::disallowed_methods, reason = "it measures")]
 #![expect(clippy::unwrap_used, clippy::cast_precision_loss, reason = "a program for developers")]
 
@@ -30,12 +34,18 @@ const VALUE: [u8; 100] = [7; 100];
 const SLICE: u64 = 200_000;
 const BEFORE: u64 = 100_000;
 const PAIRS: u64 = 5;
+/// With `--sustained`: a turn's operations and the pairs, the keys, and the puts before all turns.
+const LONG_SLICE: u64 = 2_000_000;
+const LONG_PAIRS: u64 = 40;
+const KEYS: u64 = 5_000_000;
+const FILL: u64 = 15_000_000;
 
 /// What is measured.
 struct Question {
     dir: PathBuf,
     gets: bool,
     hashed: bool,
+    sustained: bool,
 }
 
 fn options() -> Options {
@@ -51,9 +61,10 @@ fn options() -> Options {
     }
 }
 
-fn key(rng: &mut Rng) -> [u8; 16] {
+/// One of `keys` keys.
+fn key(keys: u64, rng: &mut Rng) -> [u8; 16] {
     let mut key = [b'0'; 16];
-    key[..8].copy_from_slice(&rng.next_u64().to_be_bytes());
+    key[..8].copy_from_slice(&rng.below(keys).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes());
     key
 }
 
@@ -62,14 +73,20 @@ impl Question {
     fn round(&self, round: u64) -> (Vec<[f64; 2]>, u64) {
         let folder = tempfile::tempdir_in(&self.dir).unwrap();
         let path = folder.path().join("trace");
-        let store = Db::open(folder.path().join("store"), options()).unwrap();
+        let options = if self.sustained { Options::default() } else { options() };
+        let store = Db::open(folder.path().join("store"), options).unwrap();
         let keyspace = store.default_keyspace();
+        let (slice, turns) = if self.sustained { (LONG_SLICE, LONG_PAIRS) } else { (SLICE, PAIRS) };
+        let keys = if self.sustained { KEYS } else { u64::MAX };
         if self.gets {
-            put(&keyspace, SLICE, &mut Rng::new(0));
+            put(&keyspace, slice, keys, &mut Rng::new(0));
+        }
+        if self.sustained {
+            put(&keyspace, FILL, keys, &mut Rng::new(0));
         }
         let (mut rng, mut coin) = (Rng::new(round + 1), Rng::new(round));
         let (mut pairs, mut lost) = (Vec::new(), 0);
-        for _ in 0..PAIRS {
+        for _ in 0..turns {
             let mut ns = [0.0; 2];
             // By chance: what comes in turns, as flushes do, must not meet one of the two more often.
             let first = coin.next_u64() % 2 == 0;
@@ -79,12 +96,12 @@ impl Question {
                     store.start_trace(&path, TraceOptions { hash_keys, max_bytes: 0 }).unwrap();
                 }
                 let mut operate = |count| {
-                    if self.gets { get(&keyspace, count) } else { put(&keyspace, count, &mut rng) }
+                    if self.gets { get(&keyspace, count) } else { put(&keyspace, count, keys, &mut rng) }
                 };
                 operate(BEFORE);
                 let start = Instant::now();
-                operate(SLICE);
-                ns[usize::from(is_traced)] = start.elapsed().as_nanos() as f64 / SLICE as f64;
+                operate(slice);
+                ns[usize::from(is_traced)] = start.elapsed().as_nanos() as f64 / slice as f64;
                 if is_traced {
                     lost += store.stop_trace().unwrap().lost;
                     std::fs::remove_file(&path).unwrap();
@@ -98,13 +115,13 @@ impl Question {
     }
 }
 
-fn put(keyspace: &Keyspace, count: u64, rng: &mut Rng) {
-    (0..count).for_each(|_| keyspace.put(key(rng), VALUE).unwrap());
+fn put(keyspace: &Keyspace, count: u64, keys: u64, rng: &mut Rng) {
+    (0..count).for_each(|_| keyspace.put(key(keys, rng), VALUE).unwrap());
 }
 
 fn get(keyspace: &Keyspace, count: u64) {
     let mut rng = Rng::new(0);
-    (0..count).for_each(|_| assert!(black_box(keyspace.get(key(&mut rng)).unwrap()).is_some()));
+    (0..count).for_each(|_| assert!(black_box(keyspace.get(key(u64::MAX, &mut rng)).unwrap()).is_some()));
 }
 
 /// The middle of `values`, and what lies at a quarter and three quarters.
@@ -114,20 +131,21 @@ fn quartiles(mut values: Vec<f64>) -> [f64; 3] {
 }
 
 fn main() {
-    let mut question = Question { dir: std::env::temp_dir(), gets: false, hashed: false };
-    let mut rounds = 9;
+    let mut question = Question { dir: std::env::temp_dir(), gets: false, hashed: false, sustained: false };
+    let mut rounds = None;
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(arg) = args.next() {
         match &arg[..] {
             "--dir" => question.dir = args.next().unwrap().into(),
-            "--rounds" => rounds = args.next().unwrap().parse().unwrap(),
+            "--rounds" => rounds = Some(args.next().unwrap().parse().unwrap()),
             "--gets" => question.gets = true,
             "--hashed" => question.hashed = true,
-            other => panic!("{other}: --rounds N, --dir FOLDER, --gets or --hashed"),
+            "--sustained" => question.sustained = true,
+            other => panic!("{other}: --rounds N, --dir FOLDER, --gets, --hashed or --sustained"),
         }
     }
     let (mut pairs, mut lost) = (Vec::new(), 0);
-    for round in 0..rounds {
+    for round in 0..rounds.unwrap_or(if question.sustained { 1 } else { 9 }) {
         let (more, missing) = question.round(round);
         pairs.extend(more);
         lost += missing;
