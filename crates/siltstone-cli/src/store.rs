@@ -24,6 +24,11 @@ pub(crate) struct OptionArgs {
 }
 
 impl OptionArgs {
+    /// Whether none was given.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.options.is_none() && self.set.is_empty()
+    }
+
     /// The settings whose names begin with `prefix`, without it, and the options without them.
     ///
     /// # Errors

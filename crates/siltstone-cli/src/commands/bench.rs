@@ -1,5 +1,7 @@
 //! `bench [STORE]`
 
+mod peers;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -16,6 +18,8 @@ use crate::output::text_table;
 use crate::progress::{Meter, line};
 use crate::store::OptionArgs;
 
+/// Bytes of a key, unless asked for otherwise.
+const KEY_BYTES: u32 = 16;
 /// Keyspaces of this name are emptied and filled by the bench.
 const KEYSPACE: &str = "siltstone-bench";
 
@@ -25,11 +29,15 @@ const KEYSPACE: &str = "siltstone-bench";
   siltstone bench
   siltstone bench --num 5000000 --workloads fillrandom,readrandom
   siltstone bench --set keyspace.strategy=tiering --set cache_bytes=256MiB --json
+  siltstone bench --peers rocksdb,leveldb,fjall --num 5000000
 
 Workloads: fillseq fillrandom overwrite readrandom readmissing readseq seekrandom readwhilewriting deleterandom, run in the
 order given. fillseq and fillrandom start from nothing; the others work on what is there. Keys are drawn uniformly, values
 compress to about half. One thread, closed loop. Between workloads, background work is waited for. Without STORE, a temporary
-folder is used and removed; in a STORE, only the keyspace siltstone-bench is touched.")]
+folder is used and removed; in a STORE, only the keyspace siltstone-bench is touched.
+
+With --peers the program siltstone-peers runs its own form of these workloads, and YCSB A to F, on Siltstone and the stores named, by turns
+and with equal budgets; a column for each. It is found in a checkout where it was built (crates/siltstone-peers), beside siltstone, or in PATH.")]
 pub(crate) struct Bench {
     /// Folder of the store; it may hold data, which is not touched
     store: Option<PathBuf>,
@@ -43,7 +51,7 @@ pub(crate) struct Bench {
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(0..=1 << 30))]
     value_bytes: u32,
     /// Bytes of a key
-    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u32).range(12..=1024))]
+    #[arg(long, default_value_t = KEY_BYTES, value_parser = clap::value_parser!(u32).range(12..=1024))]
     key_bytes: u32,
     /// What to run, separated by commas
     #[arg(long, value_delimiter = ',', default_values = BASIC)]
@@ -51,6 +59,12 @@ pub(crate) struct Bench {
     /// Decides every random choice
     #[arg(long, default_value_t = 301)]
     seed: u64,
+    /// Other stores beside Siltstone, separated by commas: rocksdb, leveldb, fjall, redb
+    #[arg(long, value_delimiter = ',', value_name = "STORES")]
+    peers: Vec<String>,
+    /// Repetitions beside other stores; medians are shown
+    #[arg(long, default_value_t = 3, requires = "peers", value_parser = clap::value_parser!(u64).range(1..))]
+    reps: u64,
     #[command(flatten)]
     options: OptionArgs,
     #[command(flatten)]
@@ -59,6 +73,9 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        if !self.peers.is_empty() {
+            return self.run_beside_peers(interrupt);
+        }
         let workload = self.workload()?;
         let (options, _) = self.options.read()?;
         // Lives until the end of this function: its folder goes then, upon errors too.
@@ -66,10 +83,7 @@ impl Bench {
         let path = match &self.store {
             Some(path) => path.clone(),
             None => {
-                temporary = tempfile::Builder::new()
-                    .prefix("siltstone-bench-")
-                    .tempdir()
-                    .context("cannot make a temporary folder")?;
+                temporary = temporary_folder()?;
                 temporary.path().join("store")
             }
         };
@@ -125,6 +139,10 @@ impl Bench {
         }
         Ok(rows)
     }
+}
+
+fn temporary_folder() -> anyhow::Result<tempfile::TempDir> {
+    tempfile::Builder::new().prefix("siltstone-bench-").tempdir().context("cannot make a temporary folder")
 }
 
 /// The keyspace to work on, empty if the phase wants it so.

@@ -320,6 +320,49 @@ fn bench_runs_every_workload() {
     assert!(text(&room.ok(&["bench", "mine", "--num", "1000", "--workloads", "fillseq,readseq"])).contains("readseq"));
 }
 
+/// Beside other stores another program does the work; here one that only says what it was asked for.
+#[cfg(unix)]
+#[test]
+fn bench_asks_the_program_of_the_peers() {
+    use std::os::unix::fs::PermissionsExt;
+    let room = Room::new();
+    let (program, peers) = (room.path("siltstone"), room.path("siltstone-peers"));
+    std::fs::copy(env!("CARGO_BIN_EXE_siltstone"), &program).unwrap();
+    let bench = |args: &str| {
+        let mut command = std::process::Command::new(&program);
+        command
+            .arg("bench")
+            .args(args.split(' '))
+            .current_dir(room.dir())
+            .env("PATH", "/bin:/usr/bin")
+            .output()
+            .unwrap()
+    };
+    let told = bench("--peers rocksdb");
+    assert!(!told.status.success() && text(&told.stderr).contains("crates/siltstone-peers"), "{told:?}");
+    let script = r#"#!/bin/sh
+while [ $# -gt 0 ]; do
+    case $1 in --json) rows=$2 ;; --dir) ;; *) args="$args $1 $2" ;; esac
+    shift 2
+done
+echo "table:$args"
+echo "{\"medians\": [\"$args\"]}" > "$rows"
+"#;
+    std::fs::write(&peers, script).unwrap();
+    std::fs::set_permissions(&peers, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let asked =
+        "--engines siltstone,rocksdb,fjall --num 500 --value-bytes 100 --reps 3 --seed 301 --workloads fillseq,ycsb-a";
+    let told = bench("--peers rocksdb,fjall --num 500 --workloads fillseq,ycsb-a");
+    assert_eq!(text(&told.stdout), format!("table: {asked}\n"), "{told:?}");
+    let asked = " --engines siltstone,leveldb --num 1000000 --value-bytes 100 --reps 1 --seed 301 --reads 7";
+    let told = bench("--peers leveldb --reps 1 --reads 7 --json");
+    assert_eq!(json(&told.stdout), serde_json::json!([asked]));
+    for refused in ["--set cache_bytes=1MiB", "mine", "--key-bytes 20"] {
+        let told = bench(&format!("--peers rocksdb {refused}"));
+        assert!(!told.status.success() && text(&told.stderr).contains("equal budgets"), "{refused}: {told:?}");
+    }
+}
+
 #[test]
 fn two_phases_tell_what_a_store_bears() {
     let room = Room::new();
