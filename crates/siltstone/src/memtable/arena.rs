@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use crate::io::HugePages;
 use crate::key::{Entry, Trailer};
 use crate::num::{to_u32, to_u64, to_usize};
-use crate::sst::simd::prefetch_for_appending;
+use crate::sst::simd::{prefetch_address, prefetch_for_appending};
 
 /// Regions of at least this size lie on huge pages.
 const HUGE_FROM: usize = 1 << 20;
@@ -188,8 +188,8 @@ impl Arena {
     #[inline]
     pub(super) fn prefetch(&self, offset: Offset) {
         let at = self.address(offset);
-        prefetch(at);
-        prefetch(at.wrapping_add(LINE));
+        prefetch_address(at);
+        prefetch_address(at.wrapping_add(LINE));
     }
 }
 
@@ -268,18 +268,6 @@ impl Bump {
         self.regions += 1;
         arena.owned.lock().push(region);
     }
-}
-
-/// Asks the processor to fetch the line at `at`, which may be any address.
-#[inline(always)]
-pub(super) fn prefetch(at: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch never faults, whatever the address.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
 }
 
 /// Memory that the arena owns.

@@ -21,11 +21,12 @@ use std::cmp::Ordering;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
-use super::arena::{Arena, Offset, prefetch};
+use super::arena::{Arena, Offset};
 use super::search::Search;
 use super::seqlock;
 use crate::key::{Trailer, compare, head};
 use crate::num::{to_u8, to_u32, to_u64, to_usize};
+use crate::sst::simd::prefetch_address;
 
 /// The size of a node.
 pub(super) const NODE_BYTES: usize = 1024;
@@ -167,7 +168,7 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn prefetch(self) {
         for line in 0..NODE_BYTES / 64 {
-            prefetch(self.base.wrapping_add(line * 64));
+            prefetch_address(self.base.wrapping_add(line * 64));
         }
     }
 
