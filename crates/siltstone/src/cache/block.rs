@@ -361,6 +361,12 @@ impl Slots {
         found
     }
 
+    /// Whether the block is in the cache, mostly: it may come or go meanwhile.
+    pub(crate) fn holds(&self, block: usize) -> bool {
+        let frame = self.slots.get(block).and_then(|slot| slot.load(Ordering::Relaxed).checked_sub(1));
+        frame.is_some_and(|frame| self.cache.pool.belongs_to(frame, self.owner(block)))
+    }
+
     /// Starts fetching what [`prefetch`](Self::prefetch) reads.
     #[inline]
     pub(crate) fn prefetch_place(&self, block: usize) {
@@ -377,6 +383,15 @@ impl Slots {
             if slot != 0 {
                 self.cache.pool.prefetch_tail(slot - 1, len);
             }
+        }
+    }
+
+    /// Starts fetching the beginning of the block, if it is in the cache.
+    #[inline]
+    pub(crate) fn prefetch_start(&self, block: usize) {
+        let slot = self.slots.get(block).map_or(0, |slot| slot.load(Ordering::Relaxed));
+        if slot != 0 {
+            self.cache.pool.prefetch_head(slot - 1);
         }
     }
 

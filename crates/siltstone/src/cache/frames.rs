@@ -203,6 +203,17 @@ impl FramePool {
         }
     }
 
+    /// Starts fetching the first lines of frame `i`.
+    #[inline]
+    pub(crate) fn prefetch_head(&self, i: u32) {
+        let i = i as usize;
+        if i < self.frames {
+            for line in [0, 64] {
+                prefetch_address(self.memory.start().wrapping_add(i * self.frame_bytes + line));
+            }
+        }
+    }
+
     /// Claims frame `i` if nobody has it pinned or claimed.
     pub(crate) fn claim(&self, i: u32) -> Option<Claim<'_>> {
         let word = &self.metas.get(i as usize)?.word;

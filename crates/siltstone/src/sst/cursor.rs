@@ -1,7 +1,7 @@
 //! Iteration over a table: one cursor, two ways to get at blocks.
 //!
 //! - [`TableCursor`] takes blocks from the block cache and pins the one it is in; blocks that the cache does not admit are
-//!   read into memory of its own.
+//!   read into memory of its own. Once it goes from block to block, it reads ahead: what is missing comes in ever larger pieces.
 //! - [`TableScan`] reads big sequential pieces past the cache, for merges and verification, and decodes them in place.
 //!
 //! A step costs the decoding of one entry and a copy of its key's suffix behind the block's common prefix; nothing is
@@ -39,8 +39,12 @@ pub trait Blocks {
     fn prefetch_place(&self, table: &Table, block: usize) {
         let _ = (table, block);
     }
-    /// Starts fetching the end of block `block`, if it is in memory.
+    /// Starts fetching the end of block `block`, if it is in memory: a seek begins there.
     fn prefetch(&self, table: &Table, block: usize) {
+        let _ = (table, block);
+    }
+    /// Starts fetching the end of block `block` and its first entry, if it is in memory: a scan comes to both.
+    fn prefetch_next(&self, table: &Table, block: usize) {
         let _ = (table, block);
     }
 }
@@ -49,6 +53,11 @@ pub trait Blocks {
 const SHORT: usize = 16;
 /// So many entries before a block's end the following block is looked for in the cache.
 const ENTRIES_AHEAD: usize = 6;
+/// A cursor that has come to so many blocks in a row reads ahead; most ranges end before.
+const SHORT_SCAN: u32 = 3;
+/// How many blocks it reads ahead at first, and at most.
+const FIRST_AHEAD: usize = 3;
+const MOST_AHEAD: usize = 63;
 /// So many bytes behind an entry are fetched when a scan comes to it.
 const BYTES_AHEAD: usize = 256;
 
@@ -271,6 +280,9 @@ impl<B: Blocks> Entries<B> {
         }
         self.load(block)?;
         self.prefetch_entries(0);
+        if self.layout.count() < ENTRIES_AHEAD {
+            self.blocks.prefetch_next(&self.table, block + 1);
+        }
         self.set(0)
     }
 
@@ -327,7 +339,7 @@ impl<B: Blocks> Cursor for Entries<B> {
         {
             let left = self.layout.count() - self.index;
             if left == ENTRIES_AHEAD {
-                self.blocks.prefetch(&self.table, block + 1);
+                self.blocks.prefetch_next(&self.table, block + 1);
             }
             if left > 1 {
                 self.set(self.index + 1)?;
@@ -392,14 +404,19 @@ impl<B: Blocks> Cursor for Entries<B> {
 /// Blocks through the cache.
 pub struct Cached {
     pinned: Option<Pinned<Arc<FramePool>>>,
-    /// Where a block is that the cache did not admit.
+    /// Where a block is that the cache did not admit, and what was read ahead.
     scratch: Option<Box<Scratch>>,
+    /// The block loaded last, and how many were loaded one behind the other up to that.
+    last: usize,
+    in_a_row: u32,
+    /// How many more blocks are read with one.
+    ahead: usize,
     ctx: IoCtx,
 }
 
 impl Cached {
     pub(crate) fn new(ctx: IoCtx) -> Cached {
-        Cached { pinned: None, scratch: None, ctx }
+        Cached { pinned: None, scratch: None, last: 0, in_a_row: 0, ahead: 0, ctx }
     }
 }
 
@@ -413,12 +430,19 @@ impl Drop for Cached {
 
 impl Blocks for Cached {
     fn load(&mut self, table: &Table, block: usize) -> Result<()> {
+        self.in_a_row = if block == self.last + 1 { self.in_a_row.saturating_add(1) } else { 1 };
+        self.last = block;
         self.pinned = None;
         self.pinned = match table.slots().get_owned(block) {
             Some(pinned) => Some(pinned),
             None => {
                 let scratch = self.scratch.get_or_insert_with(Scratch::take);
-                table.read(block, scratch, Arc::clone, self.ctx)?
+                if self.in_a_row < SHORT_SCAN {
+                    self.ahead = 0;
+                } else if !table.is_read_ahead(block, scratch) {
+                    self.ahead = (2 * self.ahead + 1).clamp(FIRST_AHEAD, MOST_AHEAD);
+                }
+                table.read_on(block, self.ahead, scratch, Arc::clone, self.ctx)?
             }
         };
         Ok(())
@@ -441,6 +465,11 @@ impl Blocks for Cached {
         if block < table.parts.fences.blocks() {
             table.slots().prefetch(block, to_usize(table.parts.fences.handle(block).len));
         }
+    }
+
+    fn prefetch_next(&self, table: &Table, block: usize) {
+        self.prefetch(table, block);
+        table.slots().prefetch_start(block);
     }
 }
 

@@ -51,10 +51,16 @@ pub(crate) struct Parts {
 pub(crate) struct Scratch {
     stored: Vec<u8>,
     raw: Vec<u8>,
+    /// Where the block read last is: in `raw` or in `stored`, from `at` on.
     in_raw: bool,
+    at: usize,
     len: usize,
+    /// What piece of the file is in `stored`: its first byte's offset and its length; empty if it is not known to be more than that block.
+    ahead: (u64, usize),
 }
 
+/// The most that is read in one piece for a cursor that goes on.
+const MOST_AHEAD_BYTES: usize = 256 << 10;
 /// Scratch memory beyond this is not kept.
 const KEEP_SCRATCH_BYTES: usize = 1 << 20;
 
@@ -62,7 +68,13 @@ impl Scratch {
     /// The block read last.
     #[inline]
     pub(crate) fn block(&self) -> &[u8] {
-        &(if self.in_raw { &self.raw } else { &self.stored })[..self.len]
+        &(if self.in_raw { &self.raw } else { &self.stored })[self.at..self.at + self.len]
+    }
+
+    /// Where in `stored` a block of the table lies that was read ahead.
+    fn read_ahead(&self, handle: BlockHandle) -> Option<usize> {
+        let at = to_usize(handle.offset.checked_sub(self.ahead.0)?);
+        (at + to_usize(handle.len) + TRAILER_BYTES <= self.ahead.1).then_some(at)
     }
 
     fn trim(&mut self) {
@@ -71,7 +83,7 @@ impl Scratch {
                 *buffer = Vec::new();
             }
         }
-        self.len = 0;
+        (self.at, self.len, self.ahead) = (0, 0, (0, 0));
     }
 }
 
@@ -336,22 +348,84 @@ impl Table {
             }
             return Err(self.damaged(block, "a block that cannot be decoded"));
         }
-        let Scratch { stored, raw, in_raw, len: block_len } = scratch;
-        let stored = room_in(stored, stored_len);
-        self.read_stored(stored, block, ctx)?;
-        let (payload, tag) = check_frame(stored).ok_or_else(|| self.damaged(block, "block checksum does not match"))?;
-        if tag == TAG_NONE && self.parts.properties.compression == u64::from(TAG_NONE) {
-            (*in_raw, *block_len) = (false, len);
-            return Ok(None);
+        scratch.ahead = (0, 0);
+        self.read_stored(room_in(&mut scratch.stored, stored_len), block, ctx)?;
+        let may_enter = self.parts.properties.compression != u64::from(TAG_NONE);
+        self.take(block, 0, may_enter, scratch, pool)
+    }
+
+    /// Whether the block came with an earlier one.
+    pub(crate) fn is_read_ahead(&self, block: usize, scratch: &Scratch) -> bool {
+        scratch.read_ahead(self.parts.fences.handle(block)).is_some()
+    }
+
+    /// The same for a cursor that goes on to the blocks behind: with the block come up to `more` of those that follow it, in one piece, as far
+    /// as none of them is in the cache. What came with an earlier one is not read again.
+    pub(crate) fn read_on<'a, P: Deref<Target = FramePool>>(
+        &'a self,
+        block: usize,
+        more: usize,
+        scratch: &mut Scratch,
+        pool: impl FnOnce(&'a Arc<FramePool>) -> P,
+        ctx: IoCtx,
+    ) -> Result<Option<Pinned<P>>> {
+        let fences = &self.parts.fences;
+        let handle = fences.handle(block);
+        if let Some(at) = scratch.read_ahead(handle) {
+            return self.take(block, at, true, scratch, pool);
         }
-        let raw_len = raw_len(tag, payload).map_err(|refusal| self.refused(block, &refusal))?;
-        if let Some(mut room) = self.slots.room(block, raw_len, 0) {
-            decompress(tag, payload, &mut room.bytes_mut()[..raw_len])
-                .map_err(|refusal| self.refused(block, &refusal))?;
+        scratch.ahead = (0, 0);
+        let bytes = |last: usize| Some(to_usize(fences.handle(last).end()?.checked_sub(handle.offset)?));
+        let fits = |last: &usize| bytes(*last).is_some_and(|bytes| bytes <= MOST_AHEAD_BYTES);
+        let behind = block + 1..fences.blocks().min(block + 1 + more);
+        let last = behind.take_while(|last| fits(last) && !self.slots.holds(*last)).last();
+        let Some(len) = last.and_then(bytes) else { return self.read(block, scratch, pool, ctx) };
+        let piece = room_in(&mut scratch.stored, len);
+        if read(&self.path, &*self.file, piece, handle.offset, ctx).is_err() {
+            // What is wrong may be further on, where nobody has asked for anything yet.
+            return self.read(block, scratch, pool, ctx);
+        }
+        scratch.ahead = (handle.offset, len);
+        self.take(block, 0, true, scratch, pool)
+    }
+
+    /// Takes a block that is `at` in `scratch` as it was stored: into the cache, if it may enter there and is admitted (then the result is
+    /// pinned), or as the scratch memory's block.
+    fn take<'a, P: Deref<Target = FramePool>>(
+        &'a self,
+        block: usize,
+        at: usize,
+        may_enter: bool,
+        scratch: &mut Scratch,
+        pool: impl FnOnce(&'a Arc<FramePool>) -> P,
+    ) -> Result<Option<Pinned<P>>> {
+        let len = to_usize(self.parts.fences.handle(block).len);
+        let Scratch { stored, raw, .. } = scratch;
+        let stored = &stored[at..at + len + TRAILER_BYTES];
+        let (payload, tag) = check_frame(stored).ok_or_else(|| self.damaged(block, "block checksum does not match"))?;
+        let is_raw = tag == TAG_NONE && self.parts.properties.compression == u64::from(TAG_NONE);
+        let raw_len =
+            if is_raw { len } else { raw_len(tag, payload).map_err(|refusal| self.refused(block, &refusal))? };
+        let unpack = |to: &mut [u8]| {
+            if is_raw {
+                to.copy_from_slice(payload);
+                return Ok(());
+            }
+            decompress(tag, payload, to).map_err(|refusal| self.refused(block, &refusal))
+        };
+        if may_enter && let Some(mut room) = self.slots.room(block, raw_len, 0) {
+            unpack(&mut room.bytes_mut()[..raw_len])?;
+            if Layout::parse(&room.bytes_mut()[..raw_len]).is_none() {
+                return Err(self.damaged(block, "a block that cannot be decoded"));
+            }
             return Ok(Some(room.fill(raw_len, pool)));
         }
-        decompress(tag, payload, room_in(raw, raw_len)).map_err(|refusal| self.refused(block, &refusal))?;
-        (*in_raw, *block_len) = (true, raw_len);
+        if is_raw {
+            (scratch.in_raw, scratch.at, scratch.len) = (false, at, len);
+        } else {
+            unpack(room_in(raw, raw_len))?;
+            (scratch.in_raw, scratch.at, scratch.len) = (true, 0, raw_len);
+        }
         Ok(None)
     }
 

@@ -476,3 +476,94 @@ fn readers_share_a_tiny_cache() {
         assert!(stats.hits > 0 && stats.admitted > 0 && stats.evictions > 0, "{stats:?}");
     }
 }
+
+/// A file that notes what is read of it, and cannot be read at one place.
+struct Watched {
+    bytes: Vec<u8>,
+    bad: Option<u64>,
+    reads: Arc<Mutex<Vec<(u64, usize)>>>,
+}
+
+impl ReadableFile for Watched {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64, ctx: IoCtx) -> io::Result<()> {
+        if self.bad.is_some_and(|bad| (offset..offset + buf.len() as u64).contains(&bad)) {
+            return Err(io::Error::other("bad sector"));
+        }
+        self.reads.lock().push((offset, buf.len()));
+        Fixed(self.bytes.clone()).read_exact_at(buf, offset, ctx)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+#[test]
+fn scans_read_ahead_and_short_ones_do_not() {
+    let model: Model = (0..4000u32)
+        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
+        .collect();
+    for compression in [Compression::None, Compression::Lz4] {
+        let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression };
+        let (bytes, _) = write(&model, options);
+        let open = |cache_bytes, bad| {
+            let reads = Arc::new(Mutex::new(Vec::new()));
+            let file = Watched { bytes: bytes.clone(), bad, reads: Arc::clone(&reads) };
+            let cache = Arc::new(BlockCache::with_frame_bytes(cache_bytes, 256));
+            let len = bytes.len() as u64;
+            let table = Arc::new(Table::open("test.sst", Arc::new(file), SstId(1), len, cache, CTX).unwrap());
+            reads.lock().clear();
+            (table, reads)
+        };
+        let blocks = open(0, None).0.parts.fences.blocks();
+        assert!(blocks > 300);
+        let scan = |table: &Arc<Table>, from: u32, count: u32| -> Result<u32> {
+            let mut cursor = table.cursor();
+            cursor.seek(&from.to_be_bytes(), Trailer::seek(SeqNo::MAX))?;
+            for n in 0..count {
+                let Some(((key, _), value)) = here(&cursor) else { return Ok(n) };
+                assert_eq!((key, value), ((from + n).to_be_bytes().to_vec(), vec![7; 40]));
+                cursor.next()?;
+            }
+            Ok(count)
+        };
+
+        // From no cache to one that holds everything; whatever is read, is read once.
+        for cache_bytes in [0, 10_000, 1 << 20] {
+            let (table, reads) = open(cache_bytes, None);
+            assert_eq!(scan(&table, 0, 5000).unwrap(), 4000);
+            let reads = std::mem::take(&mut *reads.lock());
+            assert!(reads.len() < 10 + blocks / 60, "{} reads of {blocks} blocks", reads.len());
+            let end = reads.iter().fold(0, |end, (offset, len)| {
+                assert!(*offset >= end, "{offset} was read before");
+                offset + *len as u64
+            });
+            assert_eq!(end, table.parts.footer.data_end);
+        }
+
+        // A range within three blocks reads those.
+        let (table, reads) = open(0, None);
+        let per_block = 4000 / u32::try_from(blocks).unwrap();
+        assert_eq!(scan(&table, 1000, per_block).unwrap(), per_block);
+        assert!(reads.lock().len() <= 3 && reads.lock().iter().all(|(_, len)| *len < 600), "{:?}", reads.lock());
+
+        // What is in the cache ends what is read ahead.
+        let (table, reads) = open(1 << 20, None);
+        assert_eq!(scan(&table, 2000, 1).unwrap(), 1);
+        let there = reads.lock()[0];
+        assert_eq!(scan(&table, 0, 5000).unwrap(), 4000);
+        let again = reads.lock()[1..].iter().any(|(at, len)| (*at..at + *len as u64).contains(&there.0));
+        assert!(!again, "{there:?} was read twice");
+
+        // What cannot be read, or is damaged, is told to those who come to it.
+        let at = there.0 + 10;
+        let (table, _) = open(0, Some(at));
+        assert!(scan(&table, 0, 2000 - 2 * per_block).is_ok());
+        assert_eq!(scan(&table, 0, 4000).unwrap_err().kind(), ErrorKind::Io);
+        let mut damaged = bytes.clone();
+        damaged[usize::try_from(at).unwrap()] ^= 1;
+        let table = super::tests::open(damaged, &Arc::new(BlockCache::new(0))).unwrap();
+        assert!(scan(&table, 0, 2000 - 2 * per_block).is_ok());
+        assert_eq!(scan(&table, 0, 4000).unwrap_err().kind(), ErrorKind::Corruption);
+    }
+}
