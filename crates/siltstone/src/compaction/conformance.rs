@@ -8,11 +8,12 @@
 //! - **live**: when flushes end, compaction ends too, and while they go on, jobs never wait for each other for ever;
 //! - **bounded**: the settled tree holds no more runs than writers would be stopped at (luo19 section 4.2).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Action, CompactionPolicy, LsmView, ManualRequest, ManualStep, Plan, Sizes, plan, plan_manual};
+use super::{Action, CompactionPolicy, LsmView, ManualRequest, ManualStep, Place, Plan, Sizes, plan, plan_manual};
 use crate::io::Rng;
 use crate::key::SeqNo;
 use crate::num::to_u64;
@@ -78,6 +79,7 @@ struct World<'p> {
     version: Version,
     running: Vec<Arc<Plan>>,
     cursors: Vec<Bytes>,
+    read_work: BTreeMap<Place, u64>,
     next_id: u64,
     next_order: u64,
     seq: u64,
@@ -98,6 +100,7 @@ impl World<'_> {
             version: Version::empty(),
             running: Vec::new(),
             cursors: Vec::new(),
+            read_work: BTreeMap::new(),
             next_id: 1,
             next_order: 1,
             seq: 1,
@@ -113,6 +116,7 @@ impl World<'_> {
         LsmView::new(&self.version, self.sizes)
             .with_running(&self.running)
             .with_cursors(&self.cursors)
+            .with_read_work(&self.read_work)
             .with_snapshots(self.oldest_snapshot, self.oldest_snapshot)
             .with_losses(self.policy.loses_oldest())
             .at(self.now_ms)
@@ -125,6 +129,7 @@ impl World<'_> {
         let sequential = self.rng.one_in(3);
         for n in 0..flushes {
             self.flush(n, sequential)?;
+            self.read();
             self.oldest_snapshot = self.rng.one_in(4).then(|| SeqNo(self.rng.below(self.seq)));
             for _ in 0..self.rng.below(4) {
                 self.step()?;
@@ -240,6 +245,14 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Sometimes what is there is read.
+    fn read(&mut self) {
+        let work = if self.rng.one_in(3) { self.rng.below(4000) } else { 0 };
+        let places = self.version.runs().map(|(level, run)| Place { level, run: run.order });
+        let before = std::mem::take(&mut self.read_work);
+        self.read_work = places.map(|place| (place, before.get(&place).copied().unwrap_or(0) + work)).collect();
+    }
+
     fn range(&mut self) -> (u64, u64) {
         let (a, b) = (self.rng.below(KEYS), self.rng.below(KEYS));
         let wide = self.rng.one_in(2);
@@ -352,6 +365,7 @@ impl World<'_> {
         self.version = Version::empty().apply(&edit).map_err(|error| error.to_string())?;
         self.next_order = 41;
         self.cursors.clear();
+        self.read_work.clear();
         self.settle()
     }
 }

@@ -89,6 +89,12 @@ pub trait CompactionPolicy: Send + Sync {
         false
     }
 
+    /// How much more reads have to pay for each run (in the unit of [`LsmView::read_work`]) until it may want something that it does not want
+    /// now; none if reads change nothing. The store asks again then.
+    fn next_read_work(&self, _view: &LsmView<'_>) -> Option<u64> {
+        None
+    }
+
     /// Whether its plans drop data that was not deleted: the oldest of the keyspace. Then it is refused for a keyspace without the option
     /// [`may_lose_oldest`](crate::KeyspaceOptions::may_lose_oldest).
     fn loses_oldest(&self) -> bool {

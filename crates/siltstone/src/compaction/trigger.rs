@@ -14,7 +14,7 @@ use super::oldest;
 use super::plan::{Place, hides_nothing};
 use super::view::{LsmView, MAX_LEVELS, Sizes};
 use crate::num::{to_f64, to_u64};
-use crate::version::{FileMeta, LevelId};
+use crate::version::{FileMeta, LevelId, Run};
 
 /// When a level is compacted.
 #[derive(Clone, PartialEq, Debug, Deserialize)]
@@ -98,6 +98,15 @@ pub enum Trigger {
         /// At least so many are allowed. Default 100, at least 1.
         #[serde(default = "hundred")]
         min_reads: u64,
+    },
+    /// Reads have paid as much for the runs of a level as it would have cost to merge them away: at worst twice what the best moment for the merge
+    /// would have cost (the ski rental argument, of one who does not know how much will be read). Value: what was paid, by
+    /// [`LsmView::read_work`](super::LsmView), in bytes. Threshold: the level's bytes and those that it overlaps in a leveled next level. Comes after
+    /// everything that is about sizes. On tiered levels, with granularity `sorted-runs`.
+    ReadCost {
+        /// How much of the cost of the merge must have been paid, above 0. Default 1.
+        #[serde(default = "one")]
+        share: f64,
     },
     /// The tree holds much, whatever it is (RocksDB FIFO's max_table_files_size). Value: its bytes. It looks at the whole tree, and takes
     /// granularity `drop-oldest`: afterwards the tree holds less than the limit, and at least the limit less one file.
@@ -212,6 +221,7 @@ impl Trigger {
             Trigger::FileStaleness { .. } => "file-staleness",
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
+            Trigger::ReadCost { .. } => "read-cost",
             Trigger::TotalSize { .. } => "total-size",
             Trigger::DataTtl { .. } => "data-ttl",
             Trigger::Idle { .. } => "idle",
@@ -278,7 +288,9 @@ impl Trigger {
             // Dropping costs nothing, and what goes need not be merged.
             Trigger::TotalSize { .. } | Trigger::DataTtl { .. } => 1e12,
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
-            Trigger::ReadAmplification { .. } | Trigger::GuardReads { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
+            Trigger::ReadAmplification { .. } | Trigger::ReadCost { .. } | Trigger::GuardReads { .. } => {
+                1.0 - 1.0 / (1.0 + measure.score())
+            }
             // The upper levels first: what comes down from them goes on with the rest.
             Trigger::Idle { .. } => -f64::from(level.0),
             _ => measure.score(),
@@ -347,6 +359,10 @@ impl Trigger {
                 };
                 let value = self.wanted(shape, level).map(used).max_by(f64::total_cmp)?;
                 Some(Measure { value, threshold: 1.0 })
+            }
+            Trigger::ReadCost { share } => {
+                let merge = Merging::of(shape, level)?;
+                Some(Measure { value: to_f64(merge.paid), threshold: share * to_f64(merge.bytes) })
             }
             Trigger::TotalSize { .. } => {
                 let threshold = to_f64(self.limit_bytes(view.sizes));
@@ -433,6 +449,14 @@ impl Trigger {
         times.into_iter().filter(|ms| *ms > view.now_ms).min()
     }
 
+    /// How much more reads must pay for each run of a level until it fires where it does not fire now.
+    pub fn next_read_work(&self, shape: &Shape<'_>, level: LevelId) -> Option<u64> {
+        let Trigger::ReadCost { share } = self else { return None };
+        let merge = Merging::of(shape, level)?;
+        let left = share * to_f64(merge.bytes) - to_f64(merge.paid);
+        (left > 0.0).then(|| whole(left / to_f64(merge.spared)).saturating_add(1))
+    }
+
     fn wanted<'a>(&'a self, shape: &'a Shape<'a>, level: LevelId) -> impl Iterator<Item = &'a FileMeta> {
         let runs = shape.view.level(level).runs.iter();
         runs.flat_map(move |run| {
@@ -475,6 +499,38 @@ impl Trigger {
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
 fn whole(ms: f64) -> u64 {
     ms as u64
+}
+
+/// A merge of all runs of a level that running jobs do not take away.
+struct Merging {
+    /// What it takes through: the runs, and what they overlap in the next level if that is leveled.
+    bytes: u64,
+    /// How many runs fewer there are afterwards.
+    spared: u64,
+    /// What reads have paid for as many runs of the level.
+    paid: u64,
+}
+
+impl Merging {
+    /// None if there would be as many runs as before.
+    fn of(shape: &Shape<'_>, level: LevelId) -> Option<Merging> {
+        let view = shape.view;
+        let idle = || view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
+        let runs = to_u64(idle().count());
+        let next = shape.next_level(level);
+        let met = view.newest_run(next).filter(|_| shape.is_leveled(next));
+        let spared = runs.checked_sub(u64::from(met.is_none())).filter(|spared| *spared > 0)?;
+        let first = idle().filter_map(|run| run.files.first()).map(|file| &file.smallest).min()?;
+        let last = idle().filter_map(|run| run.files.last()).map(|file| &file.largest).max()?;
+        let met_bytes: u64 = met.map_or(0, |run| run.overlapping(first, last).iter().map(|file| file.bytes).sum());
+        let work = |run: &Run| view.read_work?.get(&Place { level, run: run.order }).copied();
+        let paid = idle().filter_map(work).fold(0, u64::saturating_add);
+        Some(Merging {
+            bytes: (idle().map(Run::bytes).sum::<u64>() + met_bytes).max(1),
+            spared,
+            paid: paid / runs * spared,
+        })
+    }
 }
 
 /// Bytes that a guard of `level`, not L0, may hold.

@@ -61,6 +61,9 @@ pub struct LsmView<'a> {
     pub may_lose_oldest: bool,
     /// Reads by file. A file that is missing here was not read.
     pub counters: Option<&'a BTreeMap<SstId, ReadCounters>>,
+    /// What reads have paid for each sorted run since it is there, in bytes that merges take through in the same time. A run that is missing here
+    /// has cost nothing.
+    pub read_work: Option<&'a BTreeMap<Place, u64>>,
     /// By level, the largest key that round-robin took last; missing or empty stands for the start.
     pub cursors: &'a [Bytes],
     running: &'a [Arc<Plan>],
@@ -84,6 +87,7 @@ impl<'a> LsmView<'a> {
             newest_snapshot: None,
             may_lose_oldest: false,
             counters: None,
+            read_work: None,
             cursors: &[],
             running: &[],
             busy: OnceLock::new(),
@@ -156,6 +160,13 @@ impl<'a> LsmView<'a> {
     #[must_use]
     pub fn with_counters(mut self, counters: impl Into<Option<&'a BTreeMap<SstId, ReadCounters>>>) -> LsmView<'a> {
         self.counters = counters.into();
+        self
+    }
+
+    /// The same view of runs that reads have paid this for, if any.
+    #[must_use]
+    pub fn with_read_work(mut self, work: impl Into<Option<&'a BTreeMap<Place, u64>>>) -> LsmView<'a> {
+        self.read_work = work.into();
         self
     }
 

@@ -31,6 +31,7 @@ use super::metrics::Metrics;
 use super::pace::{Flushing, Pace};
 use super::policies::Policies;
 use super::read::{Tree, View};
+use super::read_work::ReadWork;
 use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
 use super::trace::Tracing;
@@ -159,8 +160,10 @@ pub(crate) struct KeyspaceCore {
     pub(crate) wrote: Mutex<Wrote>,
     /// What compaction has cost.
     pub(crate) metrics: Mutex<Metrics>,
-    /// What lookups have counted.
+    /// What reads have counted.
     pub(crate) reads: ReadStats,
+    /// Since when the runs have been read.
+    pub(crate) read_work: ReadWork,
 }
 
 /// When a keyspace was written to last, as far as anyone has looked: a put does not read the clock for it.

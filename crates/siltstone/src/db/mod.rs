@@ -18,6 +18,7 @@ mod pending;
 mod policies;
 mod range;
 mod read;
+mod read_work;
 mod schedule;
 mod snapshot;
 mod space;

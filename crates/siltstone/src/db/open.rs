@@ -18,6 +18,7 @@ use super::env::Env;
 use super::pace::{Flushing, Pace};
 use super::policies::{self, Policies};
 use super::read::{MemSlot, Tree, View};
+use super::read_work::ReadWork;
 use super::stats::{Counters, ReadStats, WriteWaits};
 use super::strategy::Steering;
 use super::trace::{REQUEST_FILE, Tracing};
@@ -347,6 +348,7 @@ pub(crate) fn keyspace_core(
         wrote: Mutex::new(Wrote::since(now_ms)),
         metrics: Mutex::default(),
         reads: ReadStats::default(),
+        read_work: ReadWork::default(),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
     (Arc::new(keyspace), writer)
@@ -597,6 +599,7 @@ impl Core {
             stats.filter_checks += keyspace.filter_checks;
             stats.filter_negatives += keyspace.filter_negatives;
             stats.filter_false_positives += keyspace.filter_false_positives;
+            stats.ranges += keyspace.ranges;
         }
         stats
     }

@@ -60,8 +60,11 @@ impl Core {
             .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
-        let (name, planned, appraisals) =
-            keyspace.ask(|policy| (policy.name().to_owned(), planner::next(policy, &view), policy.explain(&view)))?;
+        let (name, planned, appraisals) = keyspace.ask(|policy| {
+            let paid = keyspace.paid_by_reads(policy, &view);
+            let view = view.clone().with_read_work(paid.as_ref());
+            (policy.name().to_owned(), planner::next(policy, &view), policy.explain(&view))
+        })?;
         let (next, refused) = match planned {
             Ok(plan) => (plan.map(|plan| self.foreseen(keyspace, &plan, &name)), None),
             Err(broken) => (None, Some(broken.to_string())),

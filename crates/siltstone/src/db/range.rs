@@ -52,7 +52,7 @@ impl Range {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
         }
-        core.counters.ranges.add(1);
+        core.count_range(keyspace);
         // The view first, then the sequence number: see `core.rs`. The range keeps its view, so no merge takes away from it.
         let view = keyspace.view.load_full();
         let seq = snapshot.unwrap_or_else(|| core.visible_seq());

@@ -213,7 +213,7 @@ impl Core {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(dropped(keyspace));
         }
-        keyspace.reads.gets.add(1);
+        self.count_get(keyspace);
         // The view first, then the sequence number: see `core.rs`.
         let view = keyspace.view.load();
         let seq = snapshot.unwrap_or_else(|| self.visible_seq());
@@ -270,7 +270,7 @@ impl Core {
             .iter()
             .map(|key| {
                 self.health.check_open()?;
-                keyspace.reads.gets.add(1);
+                self.count_get(keyspace);
                 let found = self.find(keyspace, &view, key.as_ref(), seq)?;
                 keyspace.reads.get_hits.add(u64::from(found.is_some()));
                 Ok(found)

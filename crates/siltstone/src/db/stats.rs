@@ -21,9 +21,10 @@ pub(crate) struct Counter([Stripe; STRIPES]);
 struct Stripe(AtomicU64);
 
 impl Counter {
+    /// Says what this thread's part of it was before.
     #[inline]
-    pub(crate) fn add(&self, n: u64) {
-        self.0[stripe()].0.fetch_add(n, Relaxed);
+    pub(crate) fn add(&self, n: u64) -> u64 {
+        self.0[stripe()].0.fetch_add(n, Relaxed)
     }
 
     pub(crate) fn get(&self) -> u64 {
@@ -84,7 +85,7 @@ pub(crate) struct WriteWaits {
     pub(crate) pace_ns: Rare,
 }
 
-/// What point lookups of a keyspace count. The store's figures are the sums.
+/// What reads of a keyspace count. The store's figures are the sums.
 #[derive(Default)]
 pub(crate) struct ReadStats {
     pub(crate) gets: Counter,
@@ -93,6 +94,7 @@ pub(crate) struct ReadStats {
     pub(crate) filter_checks: Counter,
     pub(crate) filter_negatives: Counter,
     pub(crate) filter_false_positives: Counter,
+    pub(crate) ranges: Counter,
 }
 
 impl Counters {
@@ -104,6 +106,7 @@ impl Counters {
         self.filter_checks.add(reads.filter_checks.get());
         self.filter_negatives.add(reads.filter_negatives.get());
         self.filter_false_positives.add(reads.filter_false_positives.get());
+        self.ranges.add(reads.ranges.get());
     }
 }
 
@@ -194,7 +197,7 @@ counters! {
     /// Filter answers "maybe" where the key was not there.
     filter_false_positives: Rare,
     /// Iterators opened.
-    ranges: Counter,
+    ranges: Rare,
     /// Flushes that took effect.
     flushes: Rare,
     /// Bytes that flushes wrote.
@@ -307,6 +310,8 @@ pub struct KeyspaceStats {
     pub filter_negatives: u64,
     /// Filter answers "maybe" where the key was not there.
     pub filter_false_positives: u64,
+    /// Iterators opened.
+    pub ranges: u64,
     /// Read amplification in files: files asked for each point lookup.
     pub files_per_get: f64,
     /// Read amplification in pages: data blocks looked into for each point lookup, from the cache or from disk. One is ideal for a key that is
@@ -465,6 +470,7 @@ impl KeyspaceStats {
         self.filter_checks = reads.filter_checks.get();
         self.filter_negatives = reads.filter_negatives.get();
         self.filter_false_positives = reads.filter_false_positives.get();
+        self.ranges = reads.ranges.get();
         self.files_per_get = ratio(self.filter_checks, self.gets);
         self.pages_per_get = ratio(self.filter_checks.saturating_sub(self.filter_negatives), self.gets);
     }

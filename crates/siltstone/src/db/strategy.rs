@@ -358,6 +358,8 @@ impl Core {
             .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
+        let paid = keyspace.paid_by_reads(policy, &view);
+        let view = view.with_read_work(paid.as_ref());
         let keyspaces = self.keyspaces.load();
         let is_empty = |other: &KeyspaceCore| other.view.load().tree.version.run_count() == 0;
         let alone = keyspaces.values().all(|other| other.id == keyspace.id || is_empty(other));

@@ -2,7 +2,7 @@
 //!
 //! | command | |
 //! | --- | --- |
-//! | `lsm` | the tree, as text; forgets running jobs and cursors; `read=id@ms,...` and `vain=id*times,...` say what was read |
+//! | `lsm` | the tree, as text; forgets running jobs and cursors; `read=id@ms,...` and `vain=id*times,...` say what was read, `paid=order*bytes,...` what reads paid for runs of L0 |
 //! | `strategy` | reads a strategy file; what is wrong with it, or its name |
 //! | `pick strategy=NAME` | the next plan of a preset, or of the strategy read last; `why` shows the candidates |
 //! | `manual first=K last=K` | the next step of a manual compaction |
@@ -63,6 +63,7 @@ struct Room {
     running: Vec<Arc<Plan>>,
     cursors: Vec<Bytes>,
     counters: BTreeMap<SstId, ReadCounters>,
+    paid: BTreeMap<Place, u64>,
     last: Option<Plan>,
 }
 
@@ -82,9 +83,15 @@ impl Room {
     }
 
     fn lsm(&mut self, command: &Command) -> Result<String, String> {
-        command.allow(&["read", "vain"]);
+        command.allow(&["read", "vain", "paid"]);
         self.version = parse(&command.input).map_err(|error| error.to_string())?;
         (self.running, self.cursors, self.counters) = (Vec::new(), Vec::new(), BTreeMap::new());
+        self.paid = BTreeMap::new();
+        for paid in command.value("paid").into_iter().flat_map(|paid| paid.split(',')) {
+            let number = |text: &str| text.parse().map_err(|_| "paid=order of a run of L0*bytes,...");
+            let (order, bytes) = paid.split_once('*').ok_or("paid=order of a run of L0*bytes,...")?;
+            self.paid.insert(Place { level: LevelId(0), run: RunOrder(number(order)?) }, number(bytes)?);
+        }
         for read in command.value("read").into_iter().flat_map(|reads| reads.split(',')) {
             let (id, at) = read.split_once('@').ok_or("read=id@ms,...")?;
             let last_read_ms = at.parse().map_err(|_| "read=id@ms")?;
@@ -127,6 +134,7 @@ impl Room {
             .with_running(&self.running)
             .with_cursors(&self.cursors)
             .with_counters(&self.counters)
+            .with_read_work(&self.paid)
             .with_oldest_snapshot(command.parsed("snapshot").map(SeqNo))
             .with_losses(command.has("losses"))
             .with_last_write(command.parsed::<u64>("wrote"))

@@ -10,6 +10,7 @@ mod filters;
 mod golden;
 mod keyspaces;
 mod policies;
+mod read_cost;
 mod release;
 mod schedule;
 mod stitch;

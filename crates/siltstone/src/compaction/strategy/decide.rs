@@ -200,6 +200,17 @@ impl CompactionPolicy for Strategy {
         self.rules.iter().any(asks)
     }
 
+    fn next_read_work(&self, view: &LsmView<'_>) -> Option<u64> {
+        let mut rules = self.rules.iter().filter(|rule| matches!(rule.trigger, Trigger::ReadCost { .. })).peekable();
+        rules.peek()?;
+        let shape = self.shape(view);
+        let next = |rule: &Rule| {
+            let levels = view.levels().filter(|level| applies(rule, &shape, *level));
+            levels.filter_map(|level| rule.trigger.next_read_work(&shape, level)).min()
+        };
+        rules.filter_map(next).min()
+    }
+
     fn loses_oldest(&self) -> bool {
         self.rules.iter().any(|rule| rule.granularity == Granularity::DropOldest {})
     }

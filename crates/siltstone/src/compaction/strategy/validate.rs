@@ -176,6 +176,13 @@ impl Strategy {
             Trigger::ReadAmplification { bytes_per_read, min_reads } if *bytes_per_read == 0 || *min_reads == 0 => {
                 Some("read-amplification: bytes_per_read and min_reads are at least 1")
             }
+            Trigger::ReadCost { share } if !(*share > 0.0 && share.is_finite()) => Some("read-cost: share is above 0"),
+            Trigger::ReadCost { .. } if rule.granularity != all_runs() || rule.levels != Levels::Tiered => Some(
+                "read-cost is about what several runs cost reads: it takes levels = \"tiered\" and granularity = { kind = \"sorted-runs\" }",
+            ),
+            Trigger::ReadCost { .. } if matches!(self.layout, Layout::Runs { .. }) => {
+                Some("read-cost: layout runs groups its runs, and read-cost weighs levels: it takes another layout")
+            }
             trigger if trigger.wants_files() && !picks_files => {
                 Some("this trigger is about single files: it takes granularity file or files")
             }

@@ -66,6 +66,7 @@ impl<'a> Runs<'a> {
             | Trigger::FileStaleness { .. }
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
+            | Trigger::ReadCost { .. }
             | Trigger::TotalSize { .. }
             | Trigger::DataTtl { .. }
             | Trigger::Idle { .. }

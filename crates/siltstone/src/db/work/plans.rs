@@ -148,6 +148,9 @@ impl Core {
             .with_losses(keyspace.may_lose_oldest())
             .with_last_write(keyspace.last_write_ms(now_ms))
             .at(now_ms);
+        let paid = keyspace.paid_by_reads(policy, &view);
+        let view = view.with_read_work(paid.as_ref());
+        keyspace.await_reads(policy, &view);
         let mut ended = Vec::new();
         let mut chosen = None;
         for manual in compactions.manual.iter().filter(|manual| manual.keyspace == keyspace.id) {

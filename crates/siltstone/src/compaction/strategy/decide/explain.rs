@@ -218,13 +218,17 @@ mod tests {
                 )
             })
             .collect();
-        let expected =
-            ["sorted-runs L0 4.0/4.0 Blocked([0])", "level-saturation L1 0.75/1.0 Quiet", "runs L1 1.0/2.0 Quiet"];
+        let expected = [
+            "sorted-runs L0 4.0/4.0 Blocked([0])",
+            "level-saturation L1 0.75/1.0 Quiet",
+            "read-cost L0 0.0/71680.0 Quiet",
+            "runs L1 1.0/2.0 Quiet",
+        ];
         assert_eq!(stands, expected);
         assert!(policy.pick(&view).is_none());
         let idle = LsmView::new(&after, SIZES);
         let verdicts: Vec<_> = policy.explain(&idle).into_iter().map(|a| a.verdict).collect();
-        assert_eq!(verdicts, [Verdict::Next, Verdict::Quiet, Verdict::Quiet]);
+        assert_eq!(verdicts, [Verdict::Next, Verdict::Quiet, Verdict::Quiet, Verdict::Quiet]);
         assert!(policy.pick(&idle).is_some());
     }
 }
