@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::io::{IoCtx, ReadableFile};
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
-use crate::num::{to_u64, to_usize};
+use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::block::{Layout, RawEntry};
 use crate::sst::codec::{TRAILER_BYTES, check_frame};
 use crate::sst::compress::{TAG_NONE, decompress, raw_len};
@@ -54,10 +54,10 @@ const SHORT: usize = 16;
 /// So many entries before a block's end the following block is looked for in the cache.
 const ENTRIES_AHEAD: usize = 6;
 /// A cursor that has come to so many blocks in a row reads ahead; most ranges end before.
-const SHORT_SCAN: u32 = 3;
+const SHORT_SCAN: u16 = 3;
 /// How many blocks it reads ahead at first, and at most.
-const FIRST_AHEAD: usize = 3;
-const MOST_AHEAD: usize = 63;
+const FIRST_AHEAD: u16 = 3;
+const MOST_AHEAD: u16 = 63;
 /// So many bytes behind an entry are fetched when a scan comes to it.
 const BYTES_AHEAD: usize = 256;
 
@@ -79,7 +79,7 @@ pub struct Entries<B> {
     key_len: usize,
     prefix_len: usize,
     /// Of the seek that is being approached: the block, and the index in it once it is loaded.
-    sought: Option<(usize, Option<usize>)>,
+    sought: Option<(u32, Option<u32>)>,
     failed: Option<Error>,
 }
 
@@ -250,7 +250,10 @@ impl<B: Blocks> Entries<B> {
     #[inline]
     fn find(&mut self, key: &[u8], trailer: Trailer) -> Result<(usize, usize)> {
         let fences = &self.table.parts.fences;
-        let (block, index) = self.sought.take().unwrap_or_else(|| (fences.locate(key, trailer), None));
+        let (block, index) = match self.sought.take() {
+            Some((block, index)) => (block as usize, index.map(|index| index as usize)),
+            None => (fences.locate(key, trailer), None),
+        };
         debug_assert_eq!(block, fences.locate(key, trailer), "a seek that was not approached");
         if let Some(index) = index {
             debug_assert_eq!(self.block, Some(block), "approached, and loaded for it");
@@ -380,9 +383,10 @@ impl<B: Blocks> Cursor for Entries<B> {
 
     fn approach(&mut self, step: Approach, target: Target<'_>) {
         if step == Approach::Block {
-            self.sought = Some((self.table.parts.fences.locate(target.key, target.trailer), None));
+            self.sought = Some((to_u32(self.table.parts.fences.locate(target.key, target.trailer)), None));
         }
-        let Some((block, _)) = self.sought.filter(|(block, _)| *block < self.table.parts.fences.blocks()) else {
+        let sought = self.sought.map(|(block, _)| block as usize);
+        let Some(block) = sought.filter(|block| *block < self.table.parts.fences.blocks()) else {
             return;
         };
         match step {
@@ -393,7 +397,7 @@ impl<B: Blocks> Cursor for Entries<B> {
                 if self.load(block).is_ok()
                     && let Ok(index) = self.search(block, target.key, target.trailer)
                 {
-                    self.sought = Some((block, Some(index)));
+                    self.sought = Some((to_u32(block), Some(to_u32(index))));
                     self.prefetch_entries(index.saturating_sub(usize::from(target.before)));
                 }
             }
@@ -406,11 +410,12 @@ pub struct Cached {
     pinned: Option<Pinned<Arc<FramePool>>>,
     /// Where a block is that the cache did not admit, and what was read ahead.
     scratch: Option<Box<Scratch>>,
-    /// The block loaded last, and how many were loaded one behind the other up to that.
-    last: usize,
-    in_a_row: u32,
+    /// The block loaded last, and how many were loaded one behind the other up to that. These three are small because cursors are moved when
+    /// a range is opened.
+    last: u32,
+    in_a_row: u16,
     /// How many more blocks are read with one.
-    ahead: usize,
+    ahead: u16,
     ctx: IoCtx,
 }
 
@@ -430,8 +435,9 @@ impl Drop for Cached {
 
 impl Blocks for Cached {
     fn load(&mut self, table: &Table, block: usize) -> Result<()> {
-        self.in_a_row = if block == self.last + 1 { self.in_a_row.saturating_add(1) } else { 1 };
-        self.last = block;
+        let after_last = to_u32(block) == self.last.wrapping_add(1);
+        self.in_a_row = if after_last { self.in_a_row.saturating_add(1) } else { 1 };
+        self.last = to_u32(block);
         self.pinned = None;
         self.pinned = match table.slots().get_owned(block) {
             Some(pinned) => Some(pinned),
@@ -442,7 +448,7 @@ impl Blocks for Cached {
                 } else if !table.is_read_ahead(block, scratch) {
                     self.ahead = (2 * self.ahead + 1).clamp(FIRST_AHEAD, MOST_AHEAD);
                 }
-                table.read_on(block, self.ahead, scratch, Arc::clone, self.ctx)?
+                table.read_on(block, usize::from(self.ahead), scratch, Arc::clone, self.ctx)?
             }
         };
         Ok(())
