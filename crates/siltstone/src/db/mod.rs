@@ -230,7 +230,7 @@ impl Db {
         self.core().flush_all(None)
     }
 
-    /// Waits until nothing is to be flushed or merged.
+    /// Waits until nothing is to be flushed or merged, and gives back the space of files that were kept to be written over.
     ///
     /// # Errors
     /// What keeps background work from going on.

@@ -81,11 +81,10 @@ impl Core {
         }
     }
 
-    /// The same when the lanes have ended.
+    /// The same, but all now.
     pub(crate) fn remove_spares(&self) {
-        if self.release_spares() {
-            self.remove_obsolete();
-        }
+        self.release_spares();
+        self.remove_tables(|| 0);
     }
 
     fn release_spares(&self) -> bool {
@@ -97,21 +96,25 @@ impl Core {
 
     /// Removes one log segment or the tables that no reader needs any more. Failing is fine: the next open removes them.
     fn remove_obsolete(&self) -> bool {
-        let ctx = IoCtx::foreground(IoClass::Meta);
-        let mut removed = false;
         if let Some(log) = &self.log {
             let floor = SegmentId(self.obsolete_before.load(Ordering::Acquire));
             // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
+        self.remove_tables(|| self.most_spare_bytes())
+    }
+
+    /// Removes the tables that no reader needs any more, or keeps up to `most_spare_bytes` of them.
+    fn remove_tables(&self, most_spare_bytes: impl FnOnce() -> u64) -> bool {
         let queue = self.tables.purge_queue();
         let obsolete = queue.take();
-        let most_bytes = if obsolete.iter().all(|file| file.was_spare) { 0 } else { self.most_spare_bytes() };
+        let most_bytes = if obsolete.iter().all(|file| file.was_spare) { 0 } else { most_spare_bytes() };
+        let mut removed = false;
         for Obsolete { id, bytes, was_spare } in obsolete {
             if !was_spare && most_bytes > 0 && queue.keep(id, bytes, most_bytes, self.clock.mono_ns()) {
                 continue;
             }
-            let _ = self.fs.remove_file(&sst_path(&self.dir, id), ctx);
+            let _ = self.fs.remove_file(&sst_path(&self.dir, id), IoCtx::foreground(IoClass::Meta));
             queue.deleted(bytes);
             removed = true;
         }

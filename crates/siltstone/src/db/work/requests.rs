@@ -51,7 +51,7 @@ impl Core {
         Err(Error::new(ErrorKind::Cancelled, "the compaction was cancelled; what it had done so far stays"))
     }
 
-    /// Waits until nothing is to be flushed or merged.
+    /// Waits until nothing is to be flushed or merged, and gives up the files that are kept to be written over.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         let fails = || self.health.check_write().is_err() || self.health.background().is_some();
         self.wake(FLUSH_LANE);
@@ -61,6 +61,8 @@ impl Core {
         self.wake_compactions();
         self.wait(|| fails() || self.is_idle())?;
         if self.is_idle() {
+            // Who waits for rest writes nothing meanwhile, and wants the store to take what it needs.
+            self.remove_spares();
             return Ok(());
         }
         self.health.check_write()?;
