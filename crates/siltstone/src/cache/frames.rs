@@ -1,9 +1,7 @@
 //! Memory of the block cache: frames of one size on huge pages, and separate buffers for blocks that are larger.
 //!
-//! A frame has one atomic word: the number of pins, and a bit that says that one thread has *claimed* it. Whoever wants to
-//! change a frame turns the word from 0 into the claim, which fails while anybody reads; whoever wants to read adds a pin and
-//! looks whether it was claimed, or belongs to another block by now, and then takes the pin back. So readers never wait, take
-//! no lock, and never see bytes change. Frames that hold nothing stay claimed.
+//! Who may touch a frame is settled by its word (see `pins`): whoever changes it has the claim, whoever reads has a pin. Frames that
+//! hold nothing stay claimed.
 //!
 //! The frame's owner (table and block ordinal) is checked after the pin: an index that is out of date leads to a frame
 //! that says so, and nobody needs to correct indexes when a frame changes hands.
@@ -16,12 +14,10 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::Advice;
 
+use super::pins::PinWord;
 use crate::io::HugePages;
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd::{Line, prefetch_address};
-
-/// The claim in a frame's word; the pins are below it.
-const CLAIMED: u32 = 1 << 31;
 
 /// Zeroed bytes that begin at a cache line; large ones on huge pages.
 pub(crate) struct AlignedBytes(Memory, usize);
@@ -91,8 +87,7 @@ impl Owner {
 }
 
 struct Meta {
-    /// Pins and claim.
-    word: AtomicU32,
+    word: PinWord,
     /// Length of the block.
     len: AtomicU32,
     owner: AtomicU64,
@@ -116,7 +111,7 @@ unsafe impl Sync for FramePool {}
 impl FramePool {
     /// A pool whose frames and boxes are all free, that is claimed: [`take_free`](Self::take_free) them.
     pub(crate) fn new(frames: usize, frame_bytes: usize, boxes: usize) -> FramePool {
-        let meta = || Meta { word: AtomicU32::new(CLAIMED), len: AtomicU32::new(0), owner: AtomicU64::new(u64::MAX) };
+        let meta = || Meta { word: PinWord::claimed(), len: AtomicU32::new(0), owner: AtomicU64::new(u64::MAX) };
         FramePool {
             memory: AlignedBytes::new(frames * frame_bytes),
             frame_bytes,
@@ -178,13 +173,13 @@ impl FramePool {
     #[inline]
     pub(crate) fn pin<P: Deref<Target = FramePool>>(pool: P, i: u32, owner: Owner) -> Option<Pinned<P>> {
         let meta = pool.metas.get(i as usize)?;
-        let before = meta.word.fetch_add(1, Ordering::Acquire);
-        // A frame that is claimed, or another block's, is given back at once.
-        if before & CLAIMED != 0 || meta.owner.load(Ordering::Relaxed) != owner.word() {
-            meta.word.fetch_sub(1, Ordering::Release);
+        if !meta.word.pin() {
             return None;
         }
-        debug_assert!(before < CLAIMED / 2, "two billion pins");
+        if meta.owner.load(Ordering::Relaxed) != owner.word() {
+            meta.word.unpin();
+            return None;
+        }
         let len = meta.len.load(Ordering::Relaxed) as usize;
         Some(Pinned { start: pool.place(i).0, pool, frame: i, len })
     }
@@ -216,9 +211,7 @@ impl FramePool {
 
     /// Claims frame `i` if nobody has it pinned or claimed.
     pub(crate) fn claim(&self, i: u32) -> Option<Claim<'_>> {
-        let word = &self.metas.get(i as usize)?.word;
-        word.compare_exchange(0, CLAIMED, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        Some(Claim { pool: self, frame: i })
+        self.metas.get(i as usize)?.word.claim().then_some(Claim { pool: self, frame: i })
     }
 
     /// Takes over a free frame: one that was never taken, or that [`Claim::park`] set free.
@@ -261,7 +254,7 @@ impl Claim<'_> {
 
     /// Ends the claim and leaves the frame as it was.
     pub(crate) fn unclaim(self) {
-        self.pool.metas[self.frame as usize].word.fetch_sub(CLAIMED, Ordering::Release);
+        self.pool.metas[self.frame as usize].word.unclaim();
     }
 
     /// The whole frame, to be written.
@@ -288,8 +281,7 @@ impl Claim<'_> {
         let meta = &self.pool.metas[self.frame as usize];
         meta.len.store(to_u32(len), Ordering::Relaxed);
         meta.owner.store(owner.word(), Ordering::Relaxed);
-        // The claim becomes a pin. Pins of late readers of the former block may be there; they go away by themselves.
-        meta.word.fetch_sub(CLAIMED - 1, Ordering::Release);
+        meta.word.claim_to_pin();
         Pinned { start: pool.place(self.frame).0, pool, frame: self.frame, len }
     }
 
@@ -350,7 +342,7 @@ impl<P: Deref<Target = FramePool>> Deref for Pinned<P> {
 impl<P: Deref<Target = FramePool>> Drop for Pinned<P> {
     #[inline]
     fn drop(&mut self) {
-        self.pool.metas[self.frame as usize].word.fetch_sub(1, Ordering::Release);
+        self.pool.metas[self.frame as usize].word.unpin();
     }
 }
 

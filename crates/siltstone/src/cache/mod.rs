@@ -4,6 +4,7 @@ pub mod block;
 pub mod file;
 #[expect(unsafe_code, reason = "frames are shared by pins and written under claims; memory comes from the system")]
 pub mod frames;
+mod pins;
 
 #[cfg(test)]
 mod tests;
