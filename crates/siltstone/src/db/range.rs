@@ -74,11 +74,13 @@ impl Range {
         }
         let moved = self.front.forward();
         let met = self.back.as_ref().is_some_and(|back| back.reached(&self.front));
-        let moved = self.settle(moved, met);
-        if let (Some(trace), Ok(true)) = (&mut self.trace, &moved) {
+        if !matches!(moved, Ok(true)) || met {
+            return self.end(moved);
+        }
+        if let Some(trace) = &mut self.trace {
             trace.forward += 1;
         }
-        moved
+        Ok(true)
     }
 
     /// Moves the back to the record before; false at the end. The record is then at [`key_back`](Self::key_back) and
@@ -93,26 +95,20 @@ impl Range {
         let bounds = self.front.entries.bounds();
         let back = self.back.get_or_insert_with(|| End::open(&self.view, self.seq, bounds.clone(), self.counted_ms));
         let moved = back.backward();
-        let met = back.reached(&self.front);
-        let moved = self.settle(moved, met);
-        if let (Some(trace), Ok(true)) = (&mut self.trace, &moved) {
+        if !matches!(moved, Ok(true)) || back.reached(&self.front) {
+            return self.end(moved);
+        }
+        if let Some(trace) = &mut self.trace {
             trace.backward += 1;
         }
-        moved
+        Ok(true)
     }
 
-    fn settle(&mut self, moved: Result<bool>, met: bool) -> Result<bool> {
-        match moved {
-            Ok(true) if !met => Ok(true),
-            Ok(_) => {
-                self.finished = true;
-                Ok(false)
-            }
-            Err(error) => {
-                self.finished = true;
-                Err(error)
-            }
-        }
+    /// Nothing is left, or the last move failed.
+    #[cold]
+    fn end(&mut self, moved: Result<bool>) -> Result<bool> {
+        self.finished = true;
+        moved.map(|_| false)
     }
 
     /// Moves the front so that the next [`advance`](Self::advance) yields the first record at or after `key` (and inside the

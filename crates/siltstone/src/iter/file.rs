@@ -110,6 +110,7 @@ const NEWEST: Trailer = Trailer::seek(SeqNo::MAX);
 const OLDEST: Trailer = Trailer(0);
 
 impl<C: Cursor> FileCursor<C> {
+    #[inline(always)]
     fn new(cursor: C, properties: &Properties, meta: &Arc<FileMeta>) -> FileCursor<C> {
         let ingested = is_ingested(properties, meta);
         FileCursor { cursor, plain: !ingested && meta.whole.is_none(), ingested, meta: Arc::clone(meta) }
@@ -246,6 +247,8 @@ impl FileCursors for RunTables {
         self.files.first_reaching(key, key::head(key))
     }
 
+    // Inlined, as what it calls is: a cursor is made where it stays, not handed from call to call.
+    #[inline(always)]
     fn open(&self, file: usize) -> Result<Self::Cursor> {
         let LiveFile { meta, table } = &self.files.files[file];
         if let Some(now_ms) = self.counted_ms {

@@ -5,8 +5,6 @@
 //! 16-byte integers ([`Cursor::head`]); keys are compared in full only when their heads are equal. A seek takes each
 //! step ([`Approach`]) in every source before the next step, so that their cache misses overlap.
 
-use std::cmp::Ordering;
-
 use super::{Approach, Cursor, Target};
 use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer, compare};
@@ -14,76 +12,61 @@ use crate::key::{Entry, Trailer, compare};
 /// `C`s merged into internal order. Sources are given newest first: of two equal entries (they exist only where a file is
 /// taken in whose entries have one sequence number) the one of the earlier source comes first.
 pub struct Merging<C> {
-    sources: Vec<Source<C>>,
+    sources: Vec<C>,
+    /// The head of each source's key, while it is at an entry.
+    heads: Vec<Option<u128>>,
     /// The source at the position, if any is.
     leader: Option<usize>,
-    /// The source that is next in the direction after the leader, if another has an entry.
-    runner_up: Option<usize>,
-    /// The runner-up's head.
-    runner_up_head: u128,
+    /// The source that is next in the direction after the leader, if another has an entry, and its head.
+    runner_up: Option<(usize, u128)>,
     backward: bool,
     /// The key at the position while the others are moved to its other side.
     key: Vec<u8>,
     failed: Option<Error>,
 }
 
-struct Source<C> {
-    cursor: C,
-    /// The head of its key, while it is at an entry.
-    head: Option<u128>,
-}
-
-impl<C: Cursor> Source<C> {
-    #[inline(always)]
-    fn look(&mut self) {
-        self.head = self.cursor.head();
-    }
-}
-
 impl<C: Cursor> Merging<C> {
     /// A merge of `sources`, newest first, at no entry.
     pub fn new(sources: Vec<C>) -> Merging<C> {
-        let sources = sources.into_iter().map(|cursor| Source { cursor, head: None }).collect();
         Merging {
+            heads: vec![None; sources.len()],
             sources,
             leader: None,
             runner_up: None,
-            runner_up_head: 0,
             backward: false,
             key: Vec::new(),
             failed: None,
         }
     }
 
-    /// The order of two sources that are at entries: keys, versions, then the newer source first.
-    #[inline]
-    fn order(&self, a: usize, b: usize) -> Ordering {
-        let (left, right) = (&self.sources[a], &self.sources[b]);
-        match left.head.cmp(&right.head) {
-            Ordering::Equal => Self::order_in_full(&left.cursor, &right.cursor).then(a.cmp(&b)),
-            decided => decided,
+    /// Whether source `a`, at a key of head `a_head`, comes before source `b` in the present direction: keys, versions, then
+    /// the newer source first.
+    #[inline(always)]
+    fn leads(&self, (a, a_head): (usize, u128), (b, b_head): (usize, u128)) -> bool {
+        let before = if a_head == b_head { self.is_before_in_full(a, b) } else { a_head < b_head };
+        before != self.backward
+    }
+
+    #[inline(never)]
+    fn is_before_in_full(&self, a: usize, b: usize) -> bool {
+        match (self.sources[a].entry(), self.sources[b].entry()) {
+            (Some(left), Some(right)) => {
+                compare(left.key, left.trailer, right.key, right.trailer).then(a.cmp(&b)).is_lt()
+            }
+            _ => a < b,
         }
     }
 
-    fn order_in_full(left: &C, right: &C) -> Ordering {
-        match (left.entry(), right.entry()) {
-            (Some(left), Some(right)) => compare(left.key, left.trailer, right.key, right.trailer),
-            _ => Ordering::Equal,
-        }
-    }
-
-    /// Whether source `a` comes before source `b` in the present direction.
-    #[inline]
-    fn leads(&self, a: usize, b: usize) -> bool {
-        self.order(a, b).is_lt() != self.backward
-    }
-
-    /// The foremost source that is at an entry, other than `besides`.
-    fn foremost(&self, besides: Option<usize>) -> Option<usize> {
+    /// The foremost source that is at an entry, other than `besides`, and its head.
+    #[inline(always)]
+    fn foremost(&self, besides: Option<usize>) -> Option<(usize, u128)> {
         let mut best = None;
-        for (index, source) in self.sources.iter().enumerate() {
-            if source.head.is_some() && Some(index) != besides && best.is_none_or(|best| self.leads(index, best)) {
-                best = Some(index);
+        for (index, head) in self.heads.iter().enumerate() {
+            if let Some(head) = *head
+                && Some(index) != besides
+                && best.is_none_or(|best| self.leads((index, head), best))
+            {
+                best = Some((index, head));
             }
         }
         best
@@ -92,36 +75,28 @@ impl<C: Cursor> Merging<C> {
     /// Finds leader and runner-up anew, after all sources were placed.
     fn line_up(&mut self, backward: bool) {
         self.backward = backward;
-        self.sources.iter_mut().for_each(Source::look);
-        self.leader = self.foremost(None);
+        self.heads.iter_mut().zip(&self.sources).for_each(|(head, source)| *head = source.head());
+        self.leader = self.foremost(None).map(|(leader, _)| leader);
         self.find_runner_up();
     }
 
     fn find_runner_up(&mut self) {
         self.runner_up = self.foremost(self.leader);
-        self.runner_up_head = self.runner_up.and_then(|at| self.sources[at].head).unwrap_or_default();
     }
 
     /// After the leader moved: is it the leader still?
     #[inline(always)]
     fn settle(&mut self, leader: usize) {
-        self.sources[leader].look();
-        let head = self.sources[leader].head;
+        let head = self.sources[leader].head();
+        self.heads[leader] = head;
         let Some(runner_up) = self.runner_up else {
             self.leader = head.map(|_| leader);
             return;
         };
-        if let Some(head) = head {
-            let stays = if head == self.runner_up_head {
-                self.leads(leader, runner_up)
-            } else {
-                (head < self.runner_up_head) != self.backward
-            };
-            if stays {
-                return;
-            }
+        if head.is_some_and(|head| self.leads((leader, head), runner_up)) {
+            return;
         }
-        self.overtake(runner_up);
+        self.overtake(runner_up.0);
     }
 
     /// The runner-up has become the leader.
@@ -146,13 +121,13 @@ impl<C: Cursor> Merging<C> {
 
     fn approach_all(&mut self, target: Target<'_>) {
         for step in Approach::STEPS {
-            self.sources.iter_mut().for_each(|source| source.cursor.approach(step, target));
+            self.sources.iter_mut().for_each(|source| source.approach(step, target));
         }
     }
 
-    fn place_all(&mut self, backward: bool, place: impl Fn(&mut C) -> Result<()>) -> Result<()> {
+    fn place_all(&mut self, backward: bool, place: impl FnMut(&mut C) -> Result<()>) -> Result<()> {
         self.check()?;
-        let outcome = self.sources.iter_mut().try_for_each(|source| place(&mut source.cursor));
+        let outcome = self.sources.iter_mut().try_for_each(place);
         self.keep(outcome)?;
         self.line_up(backward);
         Ok(())
@@ -160,17 +135,16 @@ impl<C: Cursor> Merging<C> {
 
     /// Moves the others from the one side of the leader's entry to the other.
     fn turn(&mut self, leader: usize, backward: bool) -> Result<()> {
-        let Some(at) = self.sources[leader].cursor.entry() else {
+        let Some(at) = self.sources[leader].entry() else {
             return Ok(());
         };
         let trailer = at.trailer;
         self.key.clear();
         self.key.extend_from_slice(at.key);
-        for (index, source) in self.sources.iter_mut().enumerate() {
+        for (index, cursor) in self.sources.iter_mut().enumerate() {
             if index == leader {
                 continue;
             }
-            let cursor = &mut source.cursor;
             cursor.seek(&self.key, trailer)?;
             let equal = cursor.entry().is_some_and(|found| found.trailer == trailer && found.key == self.key);
             match (equal, backward) {
@@ -193,7 +167,7 @@ impl<C: Cursor> Merging<C> {
         if self.backward != backward {
             return self.step_back(leader, backward);
         }
-        let cursor = &mut self.sources[leader].cursor;
+        let cursor = &mut self.sources[leader];
         let outcome = if backward { cursor.prev() } else { cursor.next() };
         if outcome.is_err() {
             return self.keep(outcome);
@@ -207,7 +181,7 @@ impl<C: Cursor> Merging<C> {
     fn step_back(&mut self, leader: usize, backward: bool) -> Result<()> {
         let cursor = |merging: &mut Self| {
             merging.turn(leader, backward)?;
-            let cursor = &mut merging.sources[leader].cursor;
+            let cursor = &mut merging.sources[leader];
             if backward { cursor.prev() } else { cursor.next() }
         };
         let outcome = cursor(self);
@@ -248,6 +222,6 @@ impl<C: Cursor> Cursor for Merging<C> {
 
     #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.leader.and_then(|leader| self.sources[leader].cursor.entry())
+        self.sources[self.leader?].entry()
     }
 }

@@ -228,12 +228,12 @@ impl<F: FileCursors> Cursor for RunCursor<F> {
 
     #[inline(always)]
     fn entry(&self) -> Option<Entry<'_>> {
-        self.open.as_ref().and_then(|(_, cursor)| cursor.entry())
+        self.open.as_ref()?.1.entry()
     }
 
     #[inline(always)]
     fn head(&self) -> Option<u128> {
-        self.open.as_ref().and_then(|(_, cursor)| cursor.head())
+        self.open.as_ref()?.1.head()
     }
 
     fn approach(&mut self, step: Approach, target: Target<'_>) {

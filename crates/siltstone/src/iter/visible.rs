@@ -95,11 +95,8 @@ impl<C: Cursor> Visible<C> {
     /// If there is none.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        match self.place {
-            Place::Forward => self.cursor.entry().expect("forward, the cursor is at the entry").key,
-            Place::Backward => self.key.bytes(),
-            Place::Nowhere => panic!("at no key"),
-        }
+        assert!(self.valid(), "at no key");
+        self.key.bytes()
     }
 
     /// The value at the position.

@@ -84,6 +84,7 @@ pub struct Entries<B> {
 }
 
 impl<B: Blocks> Entries<B> {
+    #[inline(always)]
     pub(crate) fn new(table: Arc<Table>, blocks: B) -> Entries<B> {
         Entries {
             table,
@@ -420,6 +421,7 @@ pub struct Cached {
 }
 
 impl Cached {
+    #[inline(always)]
     pub(crate) fn new(ctx: IoCtx) -> Cached {
         Cached { pinned: None, scratch: None, last: 0, in_a_row: 0, ahead: 0, ctx }
     }

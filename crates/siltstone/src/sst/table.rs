@@ -282,6 +282,7 @@ impl Table {
     }
 
     /// The same, with the tag that its reads carry.
+    #[inline(always)]
     pub fn cursor_with(self: &Arc<Self>, ctx: IoCtx) -> TableCursor {
         Entries::new(Arc::clone(self), Cached::new(ctx))
     }
