@@ -1,8 +1,10 @@
 //! Open tables: which SSTs have a file descriptor, and their filter and index in memory.
 //!
 //! Every live file has one [`TableHandle`], which versions share. The table behind it is opened when it is first needed; a
-//! lookup in an open one costs one atomic load, no lock. When too many are open, or their metadata takes too much of the block
-//! cache's budget, the least recently used is closed (CLOCK): readers that are in it keep it until they are done.
+//! lookup in an open one costs one atomic load, no lock. When too many are open, the least recently used is closed (CLOCK): readers
+//! that are in it keep it until they are done. When one is opened and their metadata takes too much of the block cache's
+//! budget, some are closed that nobody has used for a second, and no others: opening a table costs a hundred times what a lookup does, so
+//! a cache that is too small for the tables that are read must not turn each lookup into that.
 //!
 //! A handle whose file left the tree is marked obsolete. When its last user drops it, the number goes to the
 //! [`PurgeQueue`], from which the store deletes files. So a file is never deleted under a reader.
@@ -20,7 +22,7 @@ use parking_lot::Mutex;
 
 use crate::cache::block::BlockCache;
 use crate::error::{Error, Result};
-use crate::io::{Fs, IoClass, IoCtx, IoMeter, OpenOptions, ReadableFile};
+use crate::io::{Clock, Fs, IoClass, IoCtx, IoMeter, OpenOptions, ReadableFile};
 use crate::key::SeqNo;
 use crate::num::to_u64;
 use crate::options::DirectOptions;
@@ -39,10 +41,11 @@ pub struct TableCache(Arc<Shared>);
 
 struct Shared {
     fs: Arc<dyn Fs>,
+    clock: Arc<dyn Clock>,
     dir: PathBuf,
     max_open: usize,
-    /// Metadata of open tables beyond this closes some.
-    max_metadata_bytes: u64,
+    /// Metadata of open tables beyond this closes idle ones.
+    metadata_share_bytes: u64,
     blocks: Arc<BlockCache>,
     direct: DirectOptions,
     registry: Mutex<BTreeMap<SstId, Weak<TableHandle>>>,
@@ -53,10 +56,22 @@ struct Shared {
 /// The handles that are open, in the order in which the hand passes them.
 #[derive(Default)]
 struct OpenList {
-    open: Vec<(Weak<TableHandle>, u64)>,
+    open: Vec<OpenTable>,
     hand: usize,
     metadata_bytes: u64,
 }
+
+struct OpenTable {
+    handle: Weak<TableHandle>,
+    metadata_bytes: u64,
+    /// When the hand found last that it had been used, by the monotonic clock.
+    used_ns: u64,
+}
+
+/// A table that nobody used for so long may be closed for its memory.
+const IDLE_NS: u64 = 1_000_000_000;
+/// So many tables are looked at, when one is opened, for idle ones.
+const SWEPT_AN_OPEN: usize = 8;
 
 /// A live SST. Shared by `Arc`; one per table, however many files of a tree are slices of it.
 pub struct TableHandle {
@@ -99,18 +114,19 @@ impl TableCache {
     /// A cache of the tables in `dir` that keeps at most `max_open` files open, besides those in use.
     pub fn new(
         fs: Arc<dyn Fs>,
+        clock: Arc<dyn Clock>,
         dir: impl Into<PathBuf>,
         max_open: usize,
         blocks: Arc<BlockCache>,
         direct: DirectOptions,
     ) -> TableCache {
-        // A small cache must not mean that tables are opened for every read.
-        let max_metadata_bytes = (blocks.stats().capacity_bytes / 4 * 3).max(8 << 20);
+        let metadata_share_bytes = blocks.stats().capacity_bytes / 4 * 3;
         TableCache(Arc::new(Shared {
             fs,
+            clock,
             dir: dir.into(),
             max_open: max_open.max(1),
-            max_metadata_bytes,
+            metadata_share_bytes,
             blocks,
             direct,
             registry: Mutex::default(),
@@ -161,7 +177,7 @@ impl TableCache {
     /// Tables that are open.
     pub fn open_tables(&self) -> usize {
         let list = self.0.open_list.lock();
-        list.open.iter().filter(|(handle, _)| handle.strong_count() > 0).count()
+        list.open.iter().filter(|table| table.handle.strong_count() > 0).count()
     }
 }
 
@@ -313,37 +329,41 @@ impl Shared {
         let Some(handle) = self.registry.lock().get(&id).cloned() else {
             return;
         };
+        let now_ns = self.clock.mono_ns();
         // Closed tables are dropped after the lock: that frees their frames.
         let mut closed = Vec::new();
         let mut list = self.open_list.lock();
-        list.open.push((handle, metadata_bytes));
+        list.open.push(OpenTable { handle, metadata_bytes, used_ns: now_ns });
         list.metadata_bytes += metadata_bytes;
-        let mut turns = 2 * list.open.len() + 1;
-        while list.open.len() > 1
-            && (list.open.len() > self.max_open || list.metadata_bytes > self.max_metadata_bytes)
-            && turns > 0
-            && !planted::active(Bug::HandlesLeak)
-        {
-            turns -= 1;
+        for turn in 0..=2 * list.open.len() {
+            let too_many = list.open.len() > self.max_open;
+            let too_large = list.metadata_bytes > self.metadata_share_bytes && turn < SWEPT_AN_OPEN;
+            if list.open.len() == 1 || !(too_many || too_large) || planted::active(Bug::HandlesLeak) {
+                break;
+            }
             let hand = list.hand % list.open.len();
-            let (weak, bytes) = &list.open[hand];
-            let bytes = *bytes;
-            match weak.upgrade() {
-                Some(handle) if handle.id == id => list.hand = hand + 1,
-                Some(handle) if handle.used.swap(false, Ordering::Relaxed) => {
-                    list.hand = hand + 1;
-                    closed.push((handle, None));
+            list.hand = hand + 1;
+            let table = &mut list.open[hand];
+            let upgraded = table.handle.upgrade();
+            if let Some(handle) = &upgraded {
+                let was_used = handle.used.swap(false, Ordering::Relaxed);
+                if was_used {
+                    table.used_ns = now_ns;
                 }
-                upgraded => {
-                    list.open.swap_remove(hand);
-                    list.hand = hand;
-                    list.metadata_bytes -= bytes;
-                    if let Some(handle) = upgraded {
-                        let table = handle.open.swap(None);
-                        closed.push((handle, table));
-                    }
+                let is_idle = now_ns.saturating_sub(table.used_ns) >= IDLE_NS;
+                let may_go = if too_many { !was_used } else { is_idle };
+                if handle.id == id || !may_go {
+                    closed.extend(upgraded.map(|handle| (handle, None)));
+                    continue;
                 }
             }
+            let gone = list.open.swap_remove(hand);
+            list.hand = hand;
+            list.metadata_bytes -= gone.metadata_bytes;
+            closed.extend(upgraded.map(|handle| {
+                let table = handle.open.swap(None);
+                (handle, table)
+            }));
         }
         drop(list);
         // Dropping the last reference to a handle takes the locks.
@@ -354,10 +374,10 @@ impl Shared {
     fn forget_dead(&self) {
         let mut list = self.open_list.lock();
         let mut freed = 0;
-        list.open.retain(|(handle, bytes)| {
-            let alive = handle.strong_count() > 0;
+        list.open.retain(|table| {
+            let alive = table.handle.strong_count() > 0;
             if !alive {
-                freed += bytes;
+                freed += table.metadata_bytes;
             }
             alive
         });

@@ -55,11 +55,20 @@ fn write_table(fs: &SimFs, id: u64) -> FileMeta {
 }
 
 fn store(tables: u64, max_open: usize) -> (SimFs, TableCache, Vec<Arc<TableHandle>>) {
-    let fs = SimFs::new(&SimClock::new(), 1);
+    store_at(SimClock::new(), tables, max_open, 1 << 20)
+}
+
+fn store_at(
+    clock: Arc<SimClock>,
+    tables: u64,
+    max_open: usize,
+    cache_bytes: u64,
+) -> (SimFs, TableCache, Vec<Arc<TableHandle>>) {
+    let fs = SimFs::new(&clock, 1);
     fs.create_dir_all(Path::new(DIR), CTX).unwrap();
     let metas: Vec<FileMeta> = (0..tables).map(|id| write_table(&fs, id)).collect();
-    let blocks = Arc::new(BlockCache::new(1 << 20));
-    let cache = TableCache::new(Arc::new(fs.clone()), DIR, max_open, blocks, DirectOptions::default());
+    let blocks = Arc::new(BlockCache::new(cache_bytes));
+    let cache = TableCache::new(Arc::new(fs.clone()), clock, DIR, max_open, blocks, DirectOptions::default());
     let handles = metas.into_iter().map(|meta| cache.handle(Arc::new(meta))).collect();
     (fs, cache, handles)
 }
@@ -97,6 +106,29 @@ fn files_stay_bounded_and_readers_keep_theirs() {
     assert_eq!((fs.open_handles(), cache.open_tables()), (0, 0));
     let stats = cache.blocks().stats();
     assert_eq!((stats.used_bytes, stats.charged_bytes), (0, 0));
+}
+
+#[test]
+fn a_cache_too_small_for_the_tables_closes_idle_ones_only() {
+    let clock = SimClock::new();
+    let (fs, cache, handles) = store_at(Arc::clone(&clock), 60, 1000, 16 << 10);
+    let opened = |handle: &TableHandle| Arc::as_ptr(&*handle.table().unwrap());
+    let (all_at_once, in_turn) = handles.split_at(40);
+    // Read at the same time: opened once each, though they take more than the whole cache.
+    let first: Vec<_> = all_at_once.iter().map(|handle| opened(handle)).collect();
+    let charged = cache.blocks().stats().charged_bytes;
+    assert!(charged > 16 << 10, "{charged} bytes");
+    assert!(all_at_once.iter().zip(&first).all(|(handle, first)| opened(handle) == *first), "one in use was closed");
+    assert_eq!((cache.open_tables(), fs.open_handles()), (40, 40));
+    // Then one is read all the time, and others in turn: what is idle goes as they are opened.
+    for (i, other) in in_turn.iter().enumerate() {
+        clock.advance(300_000_000);
+        assert_eq!(opened(&handles[0]), first[0], "the one that is read all the time was closed");
+        assert_eq!(get(other, 5), format!("{}:5", 40 + i));
+    }
+    let charged = cache.blocks().stats().charged_bytes;
+    assert!(charged <= 12 << 10, "{charged} bytes");
+    assert_eq!(fs.open_handles(), to_u64(cache.open_tables()));
 }
 
 #[test]

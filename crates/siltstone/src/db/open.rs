@@ -173,7 +173,8 @@ fn assemble(
     let cache =
         Arc::new(BlockCache::with_frame_bytes(options.cache_bytes, to_usize(u64::from(options.keyspace.block_bytes))));
     let max_open = to_usize(u64::from(options.max_open_files));
-    let tables = TableCache::new(Arc::clone(&env.fs), dir, max_open, Arc::clone(&cache), options.direct.clone());
+    let (fs, clock) = (Arc::clone(&env.fs), Arc::clone(&env.clock));
+    let tables = TableCache::new(fs, clock, dir, max_open, Arc::clone(&cache), options.direct.clone());
     let kept = to_usize(u64::from(options.decision_records));
     let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
     let mut last_job = 0;

@@ -38,7 +38,7 @@ impl Bench {
         let fs = SimFs::new(&clock, rng.next_u64());
         fs.create_dir_all(Path::new(DIR), CTX).unwrap();
         let blocks = Arc::new(BlockCache::new(1 << 16));
-        let tables = TableCache::new(Arc::new(fs.clone()), DIR, 100, blocks, DirectOptions::default());
+        let tables = TableCache::new(Arc::new(fs.clone()), clock.clone(), DIR, 100, blocks, DirectOptions::default());
         let filter_bits_per_key = if rng.one_in(3) { 0.0 } else { 10.0 };
         let compression = if rng.one_in(4) { Compression::Lz4 } else { Compression::None };
         let options = TableOptions { block_bytes: 128, filter_bits_per_key, compression };
