@@ -9,7 +9,8 @@
 //!
 //! Not every miss is admitted once the cache is full: writing to a cold frame makes a read 1.7 times dearer, and most
 //! blocks of a set that does not fit are evicted unused. A *doorkeeper* remembers the last misses, an eighth as many as there
-//! are frames, and admits a block that is missed again while remembered. Other misses are read into memory that the thread reuses.
+//! are frames, and admits a block that is missed again while remembered. Other misses are read into memory that the thread reuses, and so
+//! are those for which the system has not given memory yet.
 //!
 //! The budget is one number of bytes: frames in use, larger blocks, and what open tables hold in memory (filters, indexes:
 //! [`BlockCache::charge`]). Charges displace frames, but a quarter of the budget stays for blocks.
@@ -180,6 +181,19 @@ impl BlockCache {
         self.capacity_bytes.saturating_sub(charged).max(self.capacity_bytes / 4)
     }
 
+    /// Whether another frame lies in memory that the system has given already. If not, who prepares it is woken: a reader would wait for the
+    /// system, now and then for milliseconds, and is better off with memory that it has used before.
+    fn is_ready(&self) -> bool {
+        let Some(wake) = self.wake.get() else { return true };
+        // The first piece shows that there is somebody who reads.
+        let ready = self.pool.ready_frames().max(FramePool::PREPARED_BYTES / self.pool.frame_bytes()).max(1);
+        if self.frames_high.load(Ordering::Relaxed) < ready || !self.free.lock().frames.is_empty() {
+            return true;
+        }
+        wake();
+        false
+    }
+
     fn count(&self, counter: impl Fn(&Stripe) -> &AtomicU64) {
         counter(&self.counters[stripe()]).fetch_add(1, Ordering::Relaxed);
     }
@@ -191,7 +205,7 @@ impl BlockCache {
         }
         let taken = if bytes <= self.pool.frame_bytes() { self.pool.frame_bytes() } else { bytes };
         if self.used.load(Ordering::Relaxed) + to_u64(taken) <= self.block_budget() {
-            return true;
+            return bytes > self.pool.frame_bytes() || self.is_ready();
         }
         // Any mixing will do; the multiplier is the golden ratio's.
         let mixed = (u64::from(owner.table) << 32 | u64::from(owner.block)).wrapping_mul(0x9e37_79b9_7f4a_7c15);

@@ -141,6 +141,14 @@ impl FramePool {
         true
     }
 
+    /// How many frames lie in memory that is ready; all where it is not prepared.
+    pub(crate) fn ready_frames(&self) -> usize {
+        match &self.memory.0 {
+            Memory::Pages(_) => self.ready.load(Ordering::Relaxed) / self.frame_bytes,
+            Memory::Lines(_) => self.frames,
+        }
+    }
+
     /// Frames, boxes not counted.
     pub(crate) fn frames(&self) -> usize {
         self.frames

@@ -280,10 +280,15 @@ fn memory_is_made_ready_ahead_of_its_use_and_within_the_budget() {
     let prepared = || std::iter::from_fn(|| cache.prepare().then_some(())).count();
     fill(0);
     assert_eq!((woken.load(Ordering::Relaxed), prepared()), (1, 9), "16 MiB ahead of the first frame");
-    (1..10 * PIECE / DEFAULT_FRAME_BYTES).for_each(fill);
+    let next = 9 * PIECE / DEFAULT_FRAME_BYTES;
+    (1..next).for_each(fill);
+    assert_eq!(woken.load(Ordering::Relaxed), 9, "once a piece");
+    assert!(slots.room(next, DEFAULT_FRAME_BYTES, 0).is_none(), "no memory is ready");
+    assert_eq!(woken.load(Ordering::Relaxed), 10, "and it is asked for");
     cache.charge(to_u64(4 * PIECE));
-    assert_eq!((woken.load(Ordering::Relaxed), prepared()), (10, 7), "as much as is used, but for what tables take");
+    assert_eq!(prepared(), 7, "as much as is used, but for what tables take");
     cache.release(to_u64(4 * PIECE));
-    assert_eq!(prepared(), 4);
+    assert_eq!(prepared(), 2);
+    fill(next);
     assert!(slots.get(3, DEFAULT_FRAME_BYTES).unwrap().iter().all(|byte| *byte == 7));
 }
