@@ -230,7 +230,8 @@ impl Db {
         self.core().flush_all(None)
     }
 
-    /// Waits until nothing is to be flushed or merged, and gives back the space of files that were kept to be written over.
+    /// Waits until nothing is to be flushed or merged, and gives back what is held ready for writers: files to be written over, log segments made
+    /// ahead, the memory of memtables. Who writes nothing for ten seconds gives it back as well.
     ///
     /// # Errors
     /// What keeps background work from going on.

@@ -450,7 +450,7 @@ impl Core {
         // Whoever wants to know what came of it calls `stop_trace`.
         let _ = self.stop_trace();
         self.abandon_jobs();
-        self.remove_spares();
+        self.rest_now();
         let log = self.writer.lock().log.take();
         let closed = match log {
             Some(mut log) => log.close(),

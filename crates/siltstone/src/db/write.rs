@@ -374,6 +374,7 @@ impl Core {
         if active.slot.table.is_empty() {
             return;
         }
+        self.arenas.touch(self.clock.mono_ns());
         let bytes = active.set_aside(&self.arenas);
         state.active_bytes = state.active_bytes + active.slot.table.bytes() - bytes;
         self.immutable_bytes.fetch_add(bytes, Ordering::AcqRel);

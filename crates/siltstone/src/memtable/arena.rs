@@ -62,20 +62,41 @@ pub(super) struct Arena {
 /// Memory of memtables that are gone, kept for the next ones. It is mapped and faulted in already: a new mapping would cost a
 /// writer milliseconds when the kernel is busy with others, and the zeroing of its pages a tenth of all inserts.
 #[derive(Default)]
-pub struct ArenaPool(Mutex<Vec<HugePages>>);
+pub struct ArenaPool {
+    kept: Mutex<Vec<HugePages>>,
+    /// When a memtable was begun last, by the monotonic clock.
+    begun_ns: AtomicU64,
+}
 
 /// A store's memtables take turns: one is filled while another is flushed.
 const POOLED: usize = 2;
 
 impl ArenaPool {
+    /// Notes that a memtable is begun.
+    pub(crate) fn touch(&self, now_ns: u64) {
+        self.begun_ns.store(now_ns, Ordering::Relaxed);
+    }
+
+    /// When a memtable was begun last, if memory is kept for more.
+    pub(crate) fn touched_ns(&self) -> Option<u64> {
+        let any = !self.kept.lock().is_empty();
+        any.then(|| self.begun_ns.load(Ordering::Relaxed))
+    }
+
+    /// Gives the memory back to the system.
+    pub(crate) fn release(&self) {
+        let kept = std::mem::take(&mut *self.kept.lock());
+        drop(kept);
+    }
+
     fn take(&self, len: usize) -> Option<HugePages> {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         let fits = kept.iter().position(|pages| pages.len() >= to_u64(len))?;
         Some(kept.swap_remove(fits))
     }
 
     fn give(&self, pages: &mut Option<HugePages>) {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         if kept.len() < POOLED {
             kept.extend(pages.take());
         }

@@ -267,6 +267,12 @@ impl LogShared {
         self.remove_spares();
     }
 
+    /// The writer pauses: gives back what it was to go on with at the speed that it had, segments made ahead and files to be written over.
+    pub fn rest(&self) {
+        self.is_fast.store(false, Ordering::Relaxed);
+        self.discard_prepared();
+    }
+
     /// Removes the files that were kept to be written over. If it fails, the next open removes them.
     pub fn remove_spares(&self) {
         let spares = std::mem::take(&mut *self.spares.lock());

@@ -12,7 +12,7 @@ use crate::wal::SegmentId;
 
 /// Of what is free on the disk, files that are kept to be written over take one in so many bytes at most.
 const SPARE_SHARE_OF_FREE: u64 = 8;
-/// They are kept for so long after the last of them was kept or used.
+/// What is kept for writers is kept for so long after they used the last of it.
 const SPARES_LAST: Duration = Duration::from_secs(10);
 
 impl Core {
@@ -28,7 +28,8 @@ impl Core {
             return LaneStep::Idle;
         };
         if !self.may_work() {
-            return LaneStep::Idle;
+            // Reads go on in a store that takes no more writes.
+            return if self.cache.prepare() { LaneStep::Worked } else { LaneStep::Idle };
         }
         match log.prepare() {
             Ok(true) => return LaneStep::Worked,
@@ -43,20 +44,22 @@ impl Core {
                 self.tell(&Event::Error { doing: "prepare a log segment".to_owned(), error });
                 self.release_spares();
                 self.remove_obsolete();
+                self.cache.prepare();
                 return LaneStep::IdleFor(Duration::from_millis(100));
             }
         }
         if self.cache.prepare() || self.remove_obsolete() {
             return LaneStep::Worked;
         }
-        // Kept to be written over, as long as that happens.
-        match self.tables.purge_queue().spares_touched_ns().max(log.spares_touched_ns()) {
+        // Kept for writers, as long as they come.
+        let spares_ns = self.tables.purge_queue().spares_touched_ns().max(log.spares_touched_ns());
+        match spares_ns.max(self.arenas.touched_ns()) {
             Some(touched_ns) => {
                 let unused = Duration::from_nanos(self.clock.mono_ns().saturating_sub(touched_ns));
                 if unused < SPARES_LAST {
                     return LaneStep::IdleFor(SPARES_LAST - unused);
                 }
-                self.release_spares();
+                self.rest();
                 LaneStep::Worked
             }
             None => LaneStep::Idle,
@@ -81,10 +84,19 @@ impl Core {
         }
     }
 
-    /// The same, but all now.
-    pub(crate) fn remove_spares(&self) {
-        self.release_spares();
+    /// The same, but all now, and all else that is held ready for the next writes.
+    pub(crate) fn rest_now(&self) {
+        self.rest();
         self.remove_tables(|| 0);
+    }
+
+    /// Nobody writes: gives back what is held ready for writers, log segments, files to be written over, memory of memtables.
+    fn rest(&self) {
+        if let Some(log) = &self.log {
+            log.rest();
+        }
+        self.arenas.release();
+        self.tables.purge_queue().release_spares();
     }
 
     fn release_spares(&self) -> bool {

@@ -62,7 +62,7 @@ impl Core {
         self.wait(|| fails() || self.is_idle())?;
         if self.is_idle() {
             // Who waits for rest writes nothing meanwhile, and wants the store to take what it needs.
-            self.remove_spares();
+            self.rest_now();
             return Ok(());
         }
         self.health.check_write()?;
