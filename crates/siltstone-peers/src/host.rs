@@ -85,7 +85,7 @@ pub(crate) fn write_json(path: Option<&Path>, mut document: serde_json::Value) -
     fs::write(path, serde_json::to_string_pretty(&document)?).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The engines' versions, as the lock file has them.
+/// The engines' versions, as the lock file has them, and Pebble's `go.mod`.
 fn versions() -> BTreeMap<String, String> {
     let lines: Vec<&str> = include_str!("../Cargo.lock").lines().collect();
     let named = |pair: &[&str]| {
@@ -94,7 +94,11 @@ fn versions() -> BTreeMap<String, String> {
         let wanted = ["siltstone", "rocksdb", "librocksdb-sys", "fjall", "lsm-tree", "redb"];
         wanted.contains(&name).then(|| (name.to_owned(), version.to_owned()))
     };
-    lines.windows(2).filter_map(named).collect()
+    let pebble = include_str!("../pebble/go.mod")
+        .lines()
+        .find_map(|line| line.strip_prefix("require github.com/cockroachdb/pebble/v2 v"))
+        .map(|version| ("pebble".to_owned(), version.to_owned()));
+    lines.windows(2).filter_map(named).chain(pebble).collect()
 }
 
 /// Where this ran: kernel, processor, cores, memory, and the commit of the working folder.

@@ -1,4 +1,4 @@
-//! Siltstone beside RocksDB, LevelDB, fjall and redb: the same operations, the same budgets, taking turns.
+//! Siltstone beside RocksDB, LevelDB, fjall, Pebble and redb: the same operations, the same budgets, taking turns.
 //!
 //! Every engine and repetition has a process of its own, so that memory, CPU time and written bytes are its own too, and the
 //! repetitions of the engines alternate, so that a machine which slows down slows all of them down. The README says what is equal

@@ -4,6 +4,8 @@
 pub(crate) mod fjall;
 #[cfg(feature = "leveldb")]
 pub(crate) mod leveldb;
+#[cfg(feature = "pebble")]
+pub(crate) mod pebble;
 #[cfg(feature = "redb")]
 pub(crate) mod redb;
 #[cfg(feature = "rocksdb")]
@@ -34,6 +36,8 @@ macro_rules! with_store {
             Engine::LevelDb => $module::$function::<leveldb::LevelDb>($($argument),*),
             #[cfg(feature = "fjall")]
             Engine::Fjall => $module::$function::<fjall::Fjall>($($argument),*),
+            #[cfg(feature = "pebble")]
+            Engine::Pebble => $module::$function::<pebble::Pebble>($($argument),*),
             #[cfg(feature = "redb")]
             Engine::Redb => $module::$function::<redb::Redb>($($argument),*),
             #[cfg(not(all(
@@ -41,6 +45,7 @@ macro_rules! with_store {
                 feature = "rocksdb",
                 feature = "leveldb",
                 feature = "fjall",
+                feature = "pebble",
                 feature = "redb"
             )))]
             other => anyhow::bail!("this build has no {}: enable the feature of that name", other.name()),
@@ -61,6 +66,8 @@ pub(crate) enum Engine {
     LevelDb,
     /// fjall, an LSM store in Rust.
     Fjall,
+    /// Pebble, an LSM store in Go.
+    Pebble,
     /// redb, a copy-on-write B-tree in Rust: a reference, not an LSM store.
     Redb,
 }
@@ -73,6 +80,7 @@ impl Engine {
             Engine::RocksDb => "rocksdb",
             Engine::LevelDb => "leveldb",
             Engine::Fjall => "fjall",
+            Engine::Pebble => "pebble",
             Engine::Redb => "redb",
         }
     }
@@ -88,8 +96,12 @@ impl Engine {
     /// If it, or this build of it, cannot.
     pub(crate) fn check(self, compression: Compression) -> Result<()> {
         if compression == Compression::Lz4 {
-            let can = !matches!(self, Engine::LevelDb | Engine::Redb);
-            ensure!(can, "{} has no LZ4 (LevelDB has Snappy alone, redb nothing): leave it out", self.name());
+            let can = !matches!(self, Engine::LevelDb | Engine::Pebble | Engine::Redb);
+            ensure!(
+                can,
+                "{} has no LZ4 (LevelDB has Snappy alone, Pebble Snappy, Zstandard and MinLZ, redb nothing): leave it out",
+                self.name()
+            );
             let is_built = self != Engine::RocksDb || cfg!(feature = "rocksdb-lz4");
             ensure!(
                 is_built,

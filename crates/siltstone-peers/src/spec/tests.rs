@@ -40,6 +40,8 @@ fn all(spec: &Spec) -> Vec<Vec<Row>> {
         rows::<crate::engines::leveldb::LevelDb>(Engine::LevelDb, spec),
         #[cfg(feature = "fjall")]
         rows::<crate::engines::fjall::Fjall>(Engine::Fjall, spec),
+        #[cfg(feature = "pebble")]
+        rows::<crate::engines::pebble::Pebble>(Engine::Pebble, spec),
         #[cfg(feature = "redb")]
         rows::<crate::engines::redb::Redb>(Engine::Redb, spec),
     ]
