@@ -1,14 +1,15 @@
 //! Data blocks.
 //!
 //! ```text
-//! entry 0 | entry 1 | ... | common prefix | offsets | heads | prefix length u32 | count and flag u32
-//! entry = varint key suffix length, varint value length, trailer u64, key suffix, value
+//! entry 0 | entry 1 | ... | common prefix | offsets | heads | trailer base u64 | prefix length u32 | count and flags u32
+//! entry = varint key suffix length, varint value length, trailer less the base, key suffix, value
 //! ```
 //!
 //! What all keys of a block begin with is stored once. The *head* of an entry is the two bytes that follow (zeros where the
 //! key ends), as an integer: heads ascend, so counting those below the wanted one finds the entry, and only equal heads
 //! need a full compare. Offsets and heads lie at the block's end, so a lookup touches the end and one entry: two cache
-//! misses.
+//! misses. Trailers take the bytes that the largest distance from the block's smallest needs: four of eight where records were written in
+//! random order, none in a block of one entry.
 //!
 //! A [`Layout`] is what was parsed of a block's end: plain positions, so that cursors can keep it beside the bytes. Positions
 //! were checked against the block's length; entries are checked as they are decoded. `None` always means damage.
@@ -25,6 +26,12 @@ use crate::sst::simd;
 const TAIL_BYTES: usize = 8;
 /// The flag beside the count: offsets take four bytes.
 const WIDE: u32 = 1 << 31;
+/// Beside the count, too: how many bytes of each trailer are left out because the base has them. 0: trailers are whole, and there is no base.
+const CUT_SHIFT: u32 = 27;
+const CUT: u32 = 15 << CUT_SHIFT;
+const WHOLE_BYTES: usize = 8;
+/// A block that cuts trailers has their base.
+const BASE_BYTES: usize = 8;
 /// Up to so many entries with equal heads are fetched together.
 const FETCH_TOGETHER: usize = 16;
 /// Entries that end before this need two bytes of offset only.
@@ -39,6 +46,10 @@ pub(crate) struct Layout {
     heads_at: usize,
     count: usize,
     wide: bool,
+    /// Bytes that an entry has of its trailer, those bits, and what is added to them.
+    trailer_bytes: usize,
+    trailer_mask: u64,
+    trailer_base: u64,
 }
 
 /// An entry's parts, as positions in its block.
@@ -77,6 +88,18 @@ fn head(suffix: &[u8]) -> u16 {
     }
 }
 
+/// A mask of the lowest `bytes` bytes.
+#[inline(always)]
+fn low_bytes(bytes: usize) -> u64 {
+    u64::MAX.checked_shr(to_u32(8 * (WHOLE_BYTES - bytes))).unwrap_or(0)
+}
+
+/// How many bytes the trailers of a block need that lie between these two.
+#[inline(always)]
+fn bytes_between(least: u64, greatest: u64) -> usize {
+    WHOLE_BYTES - ((greatest - least).leading_zeros() / 8) as usize
+}
+
 impl Layout {
     /// Parses the end of `block`.
     #[inline]
@@ -85,11 +108,22 @@ impl Layout {
         let prefix_len = u32_at(block, tail)? as usize;
         let flagged = u32_at(block, tail + 4)?;
         let wide = flagged & WIDE != 0;
-        let count = (flagged & !WIDE) as usize;
-        let heads_at = tail.checked_sub(2 * count)?;
+        let count = (flagged & !(WIDE | CUT)) as usize;
+        let cut = ((flagged & CUT) >> CUT_SHIFT) as usize;
+        let trailer_bytes = WHOLE_BYTES.checked_sub(cut)?;
+        let (heads_end, trailer_base) = match cut {
+            0 => (tail, 0),
+            _ => {
+                let base_at = tail.checked_sub(BASE_BYTES)?;
+                (base_at, u64_at(block, base_at)?)
+            }
+        };
+        let heads_at = heads_end.checked_sub(2 * count)?;
         let offsets_at = heads_at.checked_sub(count * if wide { 4 } else { 2 })?;
         let prefix_at = offsets_at.checked_sub(prefix_len)?;
-        (count > 0).then_some(Layout { prefix_at, offsets_at, heads_at, count, wide })
+        let trailer_mask = low_bytes(trailer_bytes);
+        let layout = Layout { prefix_at, offsets_at, heads_at, count, wide, trailer_bytes, trailer_mask, trailer_base };
+        (count > 0).then_some(layout)
     }
 
     /// Entries in the block; never 0.
@@ -139,8 +173,10 @@ impl Layout {
         let entries = block.get(..self.prefix_at)?;
         let suffix_len = varint32(entries, &mut at)? as usize;
         let value_len = varint32(entries, &mut at)? as usize;
-        let trailer = Trailer::checked(u64_at(entries, at)?)?;
-        let suffix_at = at + 8;
+        // Eight bytes whatever there is: the block's end comes behind the entries.
+        let trailer = u64_at(block, at)? & self.trailer_mask;
+        let trailer = Trailer::checked(self.trailer_base.wrapping_add(trailer))?;
+        let suffix_at = at + self.trailer_bytes;
         let value_at = suffix_at + suffix_len;
         let end = value_at + value_len;
         (end <= self.prefix_at).then_some(RawEntry { trailer, suffix_at, value_at, end })
@@ -262,9 +298,11 @@ pub(crate) struct BlockBuilder {
     entries: Vec<Staged>,
     /// What all keys so far begin with.
     prefix_len: usize,
-    /// Lengths as varints, trailers, keys, values, heads and narrow offsets: what the block would take without a common
-    /// prefix and wide offsets.
+    /// Lengths as varints, keys, values, heads and narrow offsets: what the block would take without trailers, a common prefix and wide
+    /// offsets.
     plain_bytes: usize,
+    /// The least and the greatest trailer so far.
+    trailers: (u64, u64),
     heads: Vec<u8>,
     offsets: Vec<u32>,
 }
@@ -288,10 +326,11 @@ impl BlockBuilder {
         Some((&self.staged[last.key_at..last.key_at + last.key_len as usize], last.trailer))
     }
 
-    /// An upper bound of the block's size after adding an entry whose key shares `prefix_len` bytes with all others.
+    /// An upper bound of the size of a block of `count` entries whose keys share `prefix_len` bytes and whose trailers lie between `trailers`.
     #[inline]
-    fn bound(&self, count: usize, prefix_len: usize, plain_bytes: usize) -> usize {
-        let bound = plain_bytes - count * prefix_len + prefix_len + TAIL_BYTES;
+    fn bound(count: usize, prefix_len: usize, plain_bytes: usize, trailers: (u64, u64)) -> usize {
+        let trailers = count * bytes_between(trailers.0, trailers.1) + BASE_BYTES;
+        let bound = plain_bytes + trailers - count * prefix_len + prefix_len + TAIL_BYTES;
         if bound > NARROW_LIMIT { bound + 2 * count } else { bound }
     }
 
@@ -306,12 +345,12 @@ impl BlockBuilder {
 
     #[inline]
     fn plain_entry(key: &[u8], value: &[u8]) -> usize {
-        varint_len(to_u64(key.len())) + varint_len(to_u64(value.len())) + 8 + key.len() + value.len() + 4
+        varint_len(to_u64(key.len())) + varint_len(to_u64(value.len())) + key.len() + value.len() + 4
     }
 
     /// An upper bound of the block's size.
     pub(crate) fn bytes(&self) -> usize {
-        self.bound(self.entries.len(), self.prefix_len, self.plain_bytes)
+        Self::bound(self.entries.len(), self.prefix_len, self.plain_bytes, self.trailers)
     }
 
     /// Adds an entry, unless the block has some already and would then exceed `limit` bytes.
@@ -319,11 +358,16 @@ impl BlockBuilder {
     pub(crate) fn add(&mut self, key: &[u8], trailer: Trailer, value: &[u8], limit: usize) -> bool {
         let prefix_len = self.prefix_with(key);
         let plain_bytes = self.plain_bytes + Self::plain_entry(key, value);
-        if !self.entries.is_empty() && self.bound(self.entries.len() + 1, prefix_len, plain_bytes) > limit {
-            return false;
+        let mut trailers = (trailer.0, trailer.0);
+        if !self.entries.is_empty() {
+            trailers = (trailer.0.min(self.trailers.0), trailer.0.max(self.trailers.1));
+            if Self::bound(self.entries.len() + 1, prefix_len, plain_bytes, trailers) > limit {
+                return false;
+            }
         }
         self.prefix_len = prefix_len;
         self.plain_bytes = plain_bytes;
+        self.trailers = trailers;
         let key_at = self.staged.len();
         self.staged.extend_from_slice(key);
         self.staged.extend_from_slice(value);
@@ -335,6 +379,8 @@ impl BlockBuilder {
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
         let prefix_len = self.prefix_len;
+        let trailer_bytes = bytes_between(self.trailers.0, self.trailers.1);
+        let base = if trailer_bytes < WHOLE_BYTES { self.trailers.0 } else { 0 };
         out.reserve(self.bytes());
         self.heads.clear();
         self.offsets.clear();
@@ -344,7 +390,7 @@ impl BlockBuilder {
             let suffix = &self.staged[suffix_at..key_end];
             self.offsets.push(to_u32(out.len() - start));
             self.heads.extend_from_slice(&head(suffix).to_le_bytes());
-            put_entry_head(out, suffix.len(), staged.value_len, staged.trailer);
+            put_entry_head(out, suffix.len(), staged.value_len, staged.trailer.0 - base, trailer_bytes);
             // Key suffix and value lie side by side.
             out.extend_from_slice(&self.staged[suffix_at..key_end + staged.value_len as usize]);
         }
@@ -365,9 +411,13 @@ impl BlockBuilder {
             }
         }
         out.extend_from_slice(&self.heads);
+        let cut = to_u32(WHOLE_BYTES - trailer_bytes);
+        if cut > 0 {
+            out.extend_from_slice(&base.to_le_bytes());
+        }
         out.extend_from_slice(&to_u32(prefix_len).to_le_bytes());
-        let flag = if wide { WIDE } else { 0 };
-        out.extend_from_slice(&(to_u32(self.entries.len()) | flag).to_le_bytes());
+        let flags = if wide { WIDE } else { 0 } | cut << CUT_SHIFT;
+        out.extend_from_slice(&(to_u32(self.entries.len()) | flags).to_le_bytes());
         self.entries.clear();
         self.staged.clear();
         // One huge value must not hold its memory for the rest of the file.
@@ -379,26 +429,26 @@ impl BlockBuilder {
 
 /// Appends lengths and trailer of an entry. Short lengths, which nearly all entries have, are written in one go.
 #[inline(always)]
-fn put_entry_head(out: &mut Vec<u8>, suffix_len: usize, value_len: u32, trailer: Trailer) {
+fn put_entry_head(out: &mut Vec<u8>, suffix_len: usize, value_len: u32, trailer: u64, trailer_bytes: usize) {
     let mut head = [0; 11];
     match (suffix_len, value_len) {
         (0..0x80, 0..0x80) => {
             head[0] = to_u8(suffix_len);
             head[1] = to_u8(value_len as usize);
-            head[2..10].copy_from_slice(&trailer.0.to_le_bytes());
-            out.extend_from_slice(&head[..10]);
+            head[2..10].copy_from_slice(&trailer.to_le_bytes());
+            out.extend_from_slice(&head[..2 + trailer_bytes]);
         }
         (0..0x80, 0x80..0x4000) => {
             head[0] = to_u8(suffix_len);
             head[1] = to_u8(value_len as usize & 0x7f) | 0x80;
             head[2] = to_u8(value_len as usize >> 7);
-            head[3..].copy_from_slice(&trailer.0.to_le_bytes());
-            out.extend_from_slice(&head);
+            head[3..].copy_from_slice(&trailer.to_le_bytes());
+            out.extend_from_slice(&head[..3 + trailer_bytes]);
         }
         _ => {
             put_varint(out, to_u64(suffix_len));
             put_varint(out, u64::from(value_len));
-            out.extend_from_slice(&trailer.0.to_le_bytes());
+            out.extend_from_slice(&trailer.to_le_bytes()[..trailer_bytes]);
         }
     }
 }

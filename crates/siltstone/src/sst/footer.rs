@@ -6,8 +6,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::num::to_u64;
 use crate::sst::codec::{BlockHandle, TRAILER_BYTES, crc, u32_at, u64_at};
 
-/// The version that this software writes.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// The version that this software writes. It reads all before.
+pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The size of a footer.
 pub(crate) const FOOTER_BYTES: usize = 96;
 /// The last eight bytes of a file.

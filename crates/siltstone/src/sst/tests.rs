@@ -14,6 +14,8 @@ use crate::io::{IoClass, IoCtx, ReadableFile, Rng, WritableFile};
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{Kind, SeqNo, Trailer, hash};
 use crate::options::Compression;
+use crate::sst::block::{BlockBuilder, Layout};
+use crate::sst::footer::FORMAT_VERSION;
 use crate::sst::{Table, TableOptions, TableSummary, TableWriter};
 use crate::version::SstId;
 
@@ -105,9 +107,12 @@ fn any_key(rng: &mut Rng, style: usize) -> Vec<u8> {
 
 pub(crate) fn any_model(rng: &mut Rng, style: usize, entries: usize, big_values: bool) -> Model {
     let mut model = Model::new();
+    // Blocks cut trailers more or less, according to how far they lie apart.
+    let far = [1, 20, 1 << 10, 1 << 40][below(rng, 4)];
+    let seqs = [rng.below(20), rng.below(far), if far == 1 << 40 { SeqNo::MAX.0 } else { far }];
     for _ in 0..entries {
         let kind = if rng.one_in(5) { Kind::Delete } else { Kind::Put };
-        let seq = SeqNo([rng.below(20), rng.below(1 << 40), SeqNo::MAX.0][below(rng, 3)]);
+        let seq = SeqNo([rng.below(far), seqs[0], seqs[1], seqs[2]][below(rng, 4)]);
         let len = match rng.below(if big_values { 60 } else { 30 }) {
             0..10 => 0,
             10..25 => below(rng, 30),
@@ -413,13 +418,81 @@ fn the_largest_key_and_value_work() {
     }
 }
 
+/// A block as `docs/format/sst.md` describes it, in the plainest way; `cut` bytes of each trailer left out.
+fn plain_block(entries: &[(Vec<u8>, Trailer, Vec<u8>)], cut: usize) -> Vec<u8> {
+    let prefix = entries.iter().map(|(key, ..)| key.clone()).reduce(|mut a, b| {
+        let alike = a.iter().zip(&b).take_while(|(a, b)| a == b).count();
+        a.truncate(alike);
+        a
+    });
+    let prefix = prefix.unwrap();
+    let base = if cut == 0 { 0 } else { entries.iter().map(|(_, trailer, _)| trailer.0).min().unwrap() };
+    let (mut block, mut offsets, mut heads) = (Vec::new(), Vec::new(), Vec::new());
+    for (key, trailer, value) in entries {
+        let suffix = &key[prefix.len()..];
+        let head = [suffix.first().copied().unwrap_or(0), suffix.get(1).copied().unwrap_or(0)];
+        heads.extend(u16::from_be_bytes(head).to_le_bytes());
+        offsets.extend(u16::try_from(block.len()).unwrap().to_le_bytes());
+        block.extend([u8::try_from(suffix.len()).unwrap(), u8::try_from(value.len()).unwrap()]);
+        block.extend(&(trailer.0 - base).to_le_bytes()[..8 - cut]);
+        block.extend(suffix);
+        block.extend(value);
+    }
+    block.extend(&prefix);
+    block.extend(offsets);
+    block.extend(heads);
+    if cut > 0 {
+        block.extend(base.to_le_bytes());
+    }
+    block.extend(u32::try_from(prefix.len()).unwrap().to_le_bytes());
+    block.extend((u32::try_from(entries.len()).unwrap() | u32::try_from(cut).unwrap() << 27).to_le_bytes());
+    block
+}
+
+#[test]
+fn blocks_are_as_the_format_says_and_those_of_version_1_can_be_read() {
+    let mut rng = Rng::new(5);
+    for spread in 0..=56 {
+        let least = rng.below(1 << (56 - spread).min(20));
+        let entries: Vec<_> = (0..1 + below(&mut rng, 20))
+            .map(|n| {
+                let seq = SeqNo(least + (u64::from(n % 3 == 1) << spread).saturating_sub(1));
+                let (kind, len) = if rng.one_in(4) { (Kind::Delete, 0) } else { (Kind::Put, below(&mut rng, 100)) };
+                (format!("key{n:03}").into_bytes(), Trailer::new(seq, kind), vec![rng.next_u64().to_le_bytes()[0]; len])
+            })
+            .collect();
+        let mut builder = BlockBuilder::default();
+        let mut written = vec![7];
+        for (key, trailer, value) in &entries {
+            assert!(builder.add(key, *trailer, value, usize::MAX));
+        }
+        let bound = builder.bytes();
+        builder.finish(&mut written);
+        let trailers = || entries.iter().map(|(_, trailer, _)| trailer.0);
+        let apart = trailers().max().unwrap() - trailers().min().unwrap();
+        let most_cut = (0..=8).rev().find(|cut| *cut == 0 || apart < 1 << (8 * (8 - cut))).unwrap();
+        assert!(written[1..] == plain_block(&entries, most_cut), "spread {spread}");
+        assert!(written.len() - 1 <= bound && bound <= written.len() + 8, "spread {spread}: {bound}");
+        for cut in 0..=most_cut {
+            let block = plain_block(&entries, cut);
+            let layout = Layout::parse(&block).unwrap();
+            assert_eq!(layout.check(&block), Ok(()), "spread {spread}, {cut} bytes cut");
+            for (i, (key, trailer, value)) in entries.iter().enumerate() {
+                let entry = layout.entry(&block, i).unwrap();
+                let suffix = &key[layout.prefix(&block).len()..];
+                assert_eq!((entry.suffix(&block), entry.trailer, entry.value(&block)), (suffix, *trailer, &value[..]));
+            }
+        }
+    }
+}
+
 #[test]
 fn a_newer_format_is_unsupported_not_corrupt() {
     let mut rng = Rng::new(1);
     let model = any_model(&mut rng, 1, 10, false);
     let (mut bytes, _) = write(&model, any_options(&mut rng));
     let end = bytes.len();
-    bytes[end - 12] = 2;
+    bytes[end - 12] = u8::try_from(FORMAT_VERSION).unwrap() + 1;
     let mut covered = bytes[end - 96..].to_vec();
     covered[80..84].fill(0);
     let sum = crate::sst::codec::crc(&covered).to_le_bytes();

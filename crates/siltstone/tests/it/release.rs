@@ -136,7 +136,7 @@ fn grow(strategy: &str) -> Grown {
 fn sifrdb_needs_little_room_for_a_merge() {
     let released = grow("sifrdb");
     let plain = grow(&preset("sifrdb", &[("release = \"progressive\"", "release = \"at-end\"")]));
-    assert!(released.largest > 900_000 && released.largest == plain.largest, "{} {}", released.largest, plain.largest);
+    assert!(released.largest > 800_000 && released.largest == plain.largest, "{} {}", released.largest, plain.largest);
     assert!(released.peak * 5 < released.largest, "{} of {}", released.peak, released.largest);
     assert!(plain.peak * 10 > plain.largest * 9, "{} of {}", plain.peak, plain.largest);
     assert!((released.amplification / plain.amplification - 1.0).abs() < 0.02);
