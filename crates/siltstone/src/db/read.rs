@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 
 use super::core::{Core, KeyspaceCore};
-use crate::cache::TableHandle;
+use crate::cache::{TableGuard, TableHandle};
 use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx};
 use crate::iter::file::{LiveFile, RunFiles, RunTables, restamp};
@@ -92,6 +92,8 @@ pub(crate) struct Tree {
 
 /// More runs than this are probed without prefetching the filters of the rest.
 const PREFETCHED_RUNS: usize = 24;
+/// Of so many runs the tables are held from the first look to the second: a thread can hold eight cheaply, the view among them.
+const HELD_TABLES: usize = 6;
 
 /// After so many wasted seeks in a file the planner looks at it again.
 const READS_PER_LOOK: u64 = 64;
@@ -144,22 +146,28 @@ impl Tree {
         // First pass: find the one file of each run that could hold the key and ask for its filter's line, so that the
         // misses of all runs overlap. A file that cannot be opened is told about by the second pass, if it comes to it.
         let mut candidates: [Option<&LiveFile>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
-        for (run, candidate) in self.runs.iter().zip(&mut candidates) {
+        let mut held = [const { None }; HELD_TABLES];
+        for (i, (run, candidate)) in self.runs.iter().zip(&mut candidates).enumerate() {
             if let Some(file) = run.file_for(key, head) {
                 if let Ok(table) = file.table.table() {
                     table.prefetch_filter(hash);
+                    if let Some(held) = held.get_mut(i) {
+                        *held = Some(table);
+                    }
                 }
                 *candidate = Some(file);
             }
         }
-        for file in candidates.iter().take(self.runs.len()).flatten() {
-            if let Some(found) = probe(file, key, hash, seq, probes)? {
+        for (i, candidate) in candidates.iter().take(self.runs.len()).enumerate() {
+            if let Some(file) = candidate
+                && let Some(found) = probe(file, held.get_mut(i).and_then(Option::take), key, hash, seq, probes)?
+            {
                 return Ok(Some(found));
             }
         }
         for run in self.runs.iter().skip(PREFETCHED_RUNS) {
             if let Some(file) = run.file_for(key, head)
-                && let Some(found) = probe(file, key, hash, seq, probes)?
+                && let Some(found) = probe(file, None, key, hash, seq, probes)?
             {
                 return Ok(Some(found));
             }
@@ -187,12 +195,23 @@ struct Probes {
     counted_ms: Option<u64>,
 }
 
-fn probe(file: &LiveFile, key: &[u8], hash: u64, seq: SeqNo, probes: &mut Probes) -> Result<Option<(Trailer, Bytes)>> {
+/// The newest version of `key` in a file that a read at `seq` may see; `held` is its table, if the caller holds it.
+fn probe(
+    file: &LiveFile,
+    held: Option<TableGuard>,
+    key: &[u8],
+    hash: u64,
+    seq: SeqNo,
+    probes: &mut Probes,
+) -> Result<Option<(Trailer, Bytes)>> {
     let LiveFile { meta, table: handle } = file;
     if meta.min_seq > seq {
         return Ok(None);
     }
-    let table = handle.table()?;
+    let table = match held {
+        Some(table) => table,
+        None => handle.table()?,
+    };
     probes.checks += 1;
     if !table.may_contain(hash) {
         probes.negatives += 1;
