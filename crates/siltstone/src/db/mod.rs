@@ -231,7 +231,8 @@ impl Db {
     }
 
     /// Waits until nothing is to be flushed or merged, and gives back what is held ready for writers: files to be written over, log segments made
-    /// ahead, the memory of memtables. Who writes nothing for ten seconds gives it back as well.
+    /// ahead, the memory of memtables, and all but a quarter of a log segment if the memtables are empty. Who writes nothing for ten seconds gives
+    /// it back as well.
     ///
     /// # Errors
     /// What keeps background work from going on.

@@ -69,7 +69,8 @@ pub struct Options {
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
     /// Size of a log segment. Default 16 MiB: two or three are mapped at a time, and count as
-    /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size.
+    /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size,
+    /// and a log whose writers rest goes on in one of a quarter.
     pub segment_bytes: u64,
     /// When the segments that are kept exceed this, the memtables that hold on to the oldest one are flushed. Default 256 MiB.
     pub max_bytes: u64,

@@ -1,7 +1,8 @@
 //! What the writer shares with everyone else: syncing, preparing segments, removing old ones.
 //!
 //! Locks, in the order in which they may be taken: `next` (a segment being created; I/O happens under it, only the writer and the
-//! log's lane take it, the writer only when nothing is prepared), then `state`, `prepared`, `spares`, `retired` (never held across I/O).
+//! log's lane take it, the writer only when nothing is prepared) or `removing` (likewise, never both), then `state`, `prepared`, `spares`,
+//! `retired` (never held across I/O).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -34,6 +35,8 @@ pub struct LogShared {
     is_fast: AtomicBool,
     /// Segments that are not needed any more and whose files the next ones are written over.
     spares: Mutex<Vec<SegmentId>>,
+    /// One thread at a time removes segments.
+    removing: Mutex<()>,
     /// Memory of segments that are full: giving it back takes milliseconds, which no writer should spend.
     retired: Mutex<Vec<LogMemory>>,
 }
@@ -82,6 +85,8 @@ const FAST_NS: u64 = 1_000_000_000;
 const AHEAD: usize = 4;
 /// And so many files of old segments are kept then to be written over: new blocks and pages cost more than what is written to them.
 const SPARES: usize = 4;
+/// The segment of a log at rest is shorter than others by so much.
+const RESTING_SHARE: u64 = 4;
 
 impl LogShared {
     pub(super) fn new(config: LogConfig, history: &ReplaySummary) -> LogShared {
@@ -98,6 +103,7 @@ impl LogShared {
             spares: Mutex::default(),
             begun_ns: AtomicU64::new(0),
             is_fast: AtomicBool::new(false),
+            removing: Mutex::default(),
             retired: Mutex::default(),
         }
     }
@@ -247,6 +253,18 @@ impl LogShared {
         }
     }
 
+    /// A short segment, for a log that nobody writes to. Those that are prepared are discarded.
+    pub(super) fn create_resting(&self) -> Result<Fresh> {
+        let mut next = self.next.lock();
+        self.discard_prepared();
+        self.create(&mut next, self.resting_bytes())
+    }
+
+    /// The length of a short segment.
+    pub(super) fn resting_bytes(&self) -> u64 {
+        (self.config.segment_bytes / RESTING_SHARE).max(2 * FIRST_RECORD).next_multiple_of(FIRST_RECORD)
+    }
+
     /// The first prepared segment; if it is shorter than `needed`, none, and all that are prepared are discarded: what is made next has a
     /// higher number, and segments are used in the order of their numbers.
     fn take_prepared(&self, needed: u64) -> Option<Fresh> {
@@ -281,9 +299,10 @@ impl LogShared {
         }
     }
 
-    /// When a segment came into use last, by the monotonic clock, if files are kept to be written over.
+    /// When a segment came into use last, by the monotonic clock, if more is held ready than a slow writer needs: segments made ahead, or files
+    /// that are kept to be written over.
     pub fn spares_touched_ns(&self) -> Option<u64> {
-        let any = !self.spares.lock().is_empty();
+        let any = self.is_fast.load(Ordering::Relaxed) || !self.spares.lock().is_empty();
         any.then(|| self.begun_ns.load(Ordering::Relaxed))
     }
 
@@ -370,11 +389,12 @@ impl LogShared {
     }
 
     /// Removes the segments before `floor`, oldest first; the one being written always stays. Call it when a durable manifest
-    /// says that none of their records is needed. Called by one thread at a time.
+    /// says that none of their records is needed.
     ///
     /// # Errors
     /// `Io` if a file cannot be removed; it is tried again at the next call.
     pub fn remove_before(&self, floor: SegmentId) -> Result<()> {
+        let _removing = self.removing.lock();
         loop {
             let mut state = self.state.lock();
             let is_current = state.kept.len() == 1 && state.kept[0].live.is_some();

@@ -162,7 +162,28 @@ impl LogWriter {
         if self.shared.is_poisoned() {
             return Err(self.shared.poison_error());
         }
-        let Fresh { memory, live, seed, is_over } = self.shared.take_fresh(frame)?;
+        let fresh = self.shared.take_fresh(frame)?;
+        self.go_on_in(fresh);
+        Ok(())
+    }
+
+    /// Leaves a long segment for a short one, so that a log that nobody writes to takes little of the disk. Call it when nothing of the log is
+    /// needed. Returns whether there was a long one.
+    ///
+    /// # Errors
+    /// As [`append_record`](Self::append_record): nothing has changed then.
+    pub fn rest(&mut self) -> Result<bool> {
+        let is_long = self.current.as_ref().is_some_and(|current| current.live.bytes > self.shared.resting_bytes());
+        if !is_long || self.shared.is_poisoned() {
+            return Ok(false);
+        }
+        let fresh = self.shared.create_resting()?;
+        self.go_on_in(fresh);
+        Ok(true)
+    }
+
+    fn go_on_in(&mut self, fresh: Fresh) {
+        let Fresh { memory, live, seed, is_over } = fresh;
         let link = self.end_segment();
         let (live, offset) = (Arc::new(live), FIRST_RECORD);
         let prepare_at = live.bytes / 2;
@@ -171,7 +192,6 @@ impl LogWriter {
         current.write_header(LINK_AT, &link.encode(seed));
         self.shared.begin(&current.live);
         self.current = Some(current);
-        Ok(())
     }
 
     /// Leaves the current segment, if there is one, and says how the next one links to it.

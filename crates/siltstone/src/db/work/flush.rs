@@ -117,7 +117,7 @@ impl Core {
         let order = RunOrder(manifest.state().keyspaces[&keyspace.id].next_run_order);
         let mut edits = vec![
             ManifestEdit::Flushed(keyspace.id, active.slot.table.max_seq()),
-            ManifestEdit::LogFloor(self.log_floor(&active.slot).max(manifest.state().log_floor)),
+            ManifestEdit::LogFloor(self.log_floor(Some(&active.slot)).max(manifest.state().log_floor)),
             ManifestEdit::NextSst(self.next_sst()),
             ManifestEdit::LastSeq(self.visible_seq()),
         ];
@@ -184,13 +184,13 @@ impl Core {
     }
 
     /// The oldest log segment that a crash would need, once `flushed` is on disk.
-    fn log_floor(&self, flushed: &Arc<MemSlot>) -> SegmentId {
+    pub(super) fn log_floor(&self, flushed: Option<&Arc<MemSlot>>) -> SegmentId {
         // Read first: a memtable that is empty when we look at it can only get records of this segment or later ones.
         let mut floor = SegmentId(self.log_segment.load(Ordering::Acquire));
         for keyspace in self.keyspaces.load().values() {
             let view = keyspace.view.load();
             let slots = std::iter::once(&view.memtable).chain(&view.immutables);
-            for slot in slots.filter(|slot| !Arc::ptr_eq(slot, flushed)) {
+            for slot in slots.filter(|slot| flushed.is_none_or(|flushed| !Arc::ptr_eq(slot, flushed))) {
                 floor = floor.min(slot.first_segment().unwrap_or(floor));
             }
         }

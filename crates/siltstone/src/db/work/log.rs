@@ -1,13 +1,15 @@
 //! The log lane: prepares the next segment and memory for the block cache, removes segments and files that nothing needs any more.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::core::{Core, LOG_LANE};
+use super::super::core::{Core, KeyspaceCore, LOG_LANE};
 use crate::cache::{Obsolete, sst_path};
-use crate::error::ErrorKind;
+use crate::error::{ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, LaneStep};
+use crate::version::ManifestEdit;
 use crate::wal::SegmentId;
 
 /// Of what is free on the disk, files that are kept to be written over take one in so many bytes at most.
@@ -87,16 +89,51 @@ impl Core {
     /// The same, but all now, and all else that is held ready for the next writes.
     pub(crate) fn rest_now(&self) {
         self.rest();
+        self.remove_segments();
         self.remove_tables(|| 0);
     }
 
     /// Nobody writes: gives back what is held ready for writers, log segments, files to be written over, memory of memtables.
     fn rest(&self) {
+        if let Err(error) = self.rest_log() {
+            // All that is lost is some of the disk.
+            if error.kind() == ErrorKind::Poisoned {
+                self.health.poison(&error);
+            }
+            self.tell(&Event::Error { doing: "give back a log segment".to_owned(), error });
+        }
         if let Some(log) = &self.log {
             log.rest();
         }
         self.arenas.release();
         self.tables.purge_queue().release_spares();
+    }
+
+    /// If all that was logged is in tables: the log goes on in a short segment, and those before are not needed.
+    fn rest_log(&self) -> Result<()> {
+        {
+            let mut state = self.writer.lock();
+            let is_needed = |keyspace: &Arc<KeyspaceCore>| {
+                let view = keyspace.view.load();
+                !view.immutables.is_empty() || view.memtable.first_segment().is_some()
+            };
+            if !self.may_work() || self.keyspaces.load().values().any(is_needed) {
+                return Ok(());
+            }
+            let Some(log) = &mut state.log else { return Ok(()) };
+            if !log.rest()? {
+                return Ok(());
+            }
+            state.log_end = log.end();
+            self.log_segment.store(state.log_end.segment.0, Ordering::Release);
+        }
+        let mut manifest = self.lock_manifest()?;
+        let floor = self.log_floor(None);
+        if floor > manifest.state().log_floor {
+            manifest.commit(&[ManifestEdit::LogFloor(floor), ManifestEdit::LastSeq(self.visible_seq())])?;
+            self.obsolete_before.fetch_max(floor.0, Ordering::AcqRel);
+        }
+        Ok(())
     }
 
     fn release_spares(&self) -> bool {
@@ -106,14 +143,18 @@ impl Core {
         self.tables.purge_queue().release_spares()
     }
 
-    /// Removes one log segment or the tables that no reader needs any more. Failing is fine: the next open removes them.
+    /// Removes the log segments and the tables that no reader needs any more. Failing is fine: the next open removes them.
     fn remove_obsolete(&self) -> bool {
+        self.remove_segments();
+        self.remove_tables(|| self.most_spare_bytes())
+    }
+
+    fn remove_segments(&self) {
         if let Some(log) = &self.log {
             let floor = SegmentId(self.obsolete_before.load(Ordering::Acquire));
             // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
-        self.remove_tables(|| self.most_spare_bytes())
     }
 
     /// Removes the tables that no reader needs any more, or keeps up to `most_spare_bytes` of them.
