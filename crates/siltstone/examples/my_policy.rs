@@ -38,7 +38,7 @@ impl Patient {
     /// `runs` of `level` and what they overlap in the level below, merged into that.
     fn down(&self, view: &LsmView<'_>, level: LevelId, runs: &[Run], record: DecisionRecord) -> Plan {
         let mut inputs: Vec<_> =
-            runs.iter().map(|run| PlanInput { level, run: run.order, files: run.files.clone() }).collect();
+            runs.iter().map(|run| PlanInput { level, run: run.order, files: run.files.to_vec() }).collect();
         let first = runs.iter().filter_map(|run| run.files.first()).map(|file| &file.smallest).min();
         let last = runs.iter().filter_map(|run| run.files.last()).map(|file| &file.largest).max();
         let below = view.newest_run(level.parent());

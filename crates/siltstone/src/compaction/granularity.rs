@@ -89,7 +89,7 @@ impl Draft {
 }
 
 fn whole(level: LevelId, run: &Run) -> PlanInput {
-    PlanInput { level, run: run.order, files: run.files.clone() }
+    PlanInput { level, run: run.order, files: run.files.to_vec() }
 }
 
 /// All runs of a level.
@@ -305,8 +305,8 @@ pub fn with_starved(view: &LsmView<'_>, draft: &Draft, starved_files: u32) -> Op
     if starved_files == 0 || draft.output.level >= last {
         return None;
     }
-    let newest = view.version.files().map(|(_, _, file)| file.id).max()?;
-    let newest_there = view.level(last).files().map(|file| file.id).max()?;
+    let newest = view.version.runs().filter_map(|(_, run)| run.files.newest()).max()?;
+    let newest_there = view.level(last).runs.iter().filter_map(|run| run.files.newest()).max()?;
     if newest.0 - newest_there.0 < u64::from(starved_files) {
         return None;
     }

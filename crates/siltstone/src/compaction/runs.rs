@@ -184,7 +184,7 @@ pub fn draft(view: &LsmView<'_>, taken: &[usize]) -> Option<Draft> {
     let mut left_out = false;
     for (at, (level, run)) in runs {
         if taken.binary_search(&at).is_ok() || inputs.iter().any(|input| meet(&input.files, run)) {
-            inputs.push(PlanInput { level, run: run.order, files: run.files.clone() });
+            inputs.push(PlanInput { level, run: run.order, files: run.files.to_vec() });
         } else {
             left_out = true;
         }
@@ -234,7 +234,7 @@ pub(super) fn relief(view: &LsmView<'_>, facts: &[RunFact<'_>], excess: usize) -
     let apart = |at: &usize| idle(*at) && idle(*at + 1) && !meet(&runs[*at].1.files, runs[*at + 1].1);
     if let Some(at) = (0..runs.len().saturating_sub(1)).find(apart) {
         let (level, run) = runs[at];
-        let input = PlanInput { level, run: run.order, files: run.files.clone() };
+        let input = PlanInput { level, run: run.order, files: run.files.to_vec() };
         let (level, run) = runs[at + 1];
         let join = Relief::Join(Draft { inputs: vec![input], output: Place { level, run: run.order } });
         return Some((join, vec![Considered { newest: at, runs: 2, scores: vec![0.0] }]));

@@ -552,7 +552,7 @@ impl Keyspace {
                     runs: level
                         .runs
                         .iter()
-                        .map(|run| TreeRun { order: run.order.0, files: run.files.clone() })
+                        .map(|run| TreeRun { order: run.order.0, files: run.files.to_vec() })
                         .collect(),
                 })
                 .collect(),

@@ -1,6 +1,6 @@
 //! Reading: what a keyspace looks like at one moment, and the point lookup through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -15,7 +15,7 @@ use crate::iter::run::RunCursor;
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
+use crate::version::{FileMeta, LevelId, ReadCounters, Run, RunOrder, SstId, Version};
 use crate::wal::SegmentId;
 
 /// The tag of reads that a user waits for.
@@ -106,11 +106,11 @@ impl Tree {
         version: Arc<Version>,
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> Tree {
-        let old: BTreeMap<(LevelId, RunOrder), &Arc<RunFiles>> =
-            before.version.runs().map(|(level, run)| (level, run.order)).zip(&before.runs).collect();
+        let old = before.version.runs().zip(&before.runs).map(|((level, run), live)| ((level, run.order), (run, live)));
+        let old: BTreeMap<(LevelId, RunOrder), (&Run, &Arc<RunFiles>)> = old.collect();
         let runs = version.runs().map(|(level, run)| match old.get(&(level, run.order)) {
-            Some(old) if old.holds(&run.files) => Arc::clone(old),
-            Some(old) => Arc::new(old.next(&run.files, &mut handle)),
+            Some((was, old)) if was.files.is_same(&run.files) || old.holds(&run.files) => Arc::clone(old),
+            Some((_, old)) => Arc::new(old.next(&run.files, &mut handle)),
             None => {
                 let live = run.files.iter().map(|meta| LiveFile { meta: Arc::clone(meta), table: handle(meta) });
                 Arc::new(RunFiles::new(live.collect()))
@@ -127,6 +127,12 @@ impl Tree {
 
     pub(crate) fn files(&self) -> impl Iterator<Item = &LiveFile> {
         self.runs.iter().flat_map(|run| &run.files)
+    }
+
+    /// The files with these numbers, in the order of [`files`](Self::files).
+    pub(crate) fn files_of(&self, ids: &BTreeSet<SstId>) -> impl Iterator<Item = &LiveFile> {
+        let runs = self.version.runs().zip(&self.runs);
+        runs.flat_map(|((_, run), live)| run.files.positions(ids).map(|at| &live.files[at]))
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {

@@ -18,6 +18,7 @@ use crate::sst::{Properties, TableCursor, TableScan};
 use crate::version::FileMeta;
 
 /// A file of a tree: what the tree says of it, and its table.
+#[derive(Clone)]
 pub(crate) struct LiveFile {
     /// Of the table only the keys from `smallest` to `largest` exist.
     pub(crate) meta: Arc<FileMeta>,
@@ -45,23 +46,32 @@ impl RunFiles {
         self.files.len() == files.len() && self.files.iter().zip(files).all(same)
     }
 
-    /// The run of `files`, which ascend by key: with its own tables where it has them, those that `handle` gives otherwise. Costs a
-    /// comparison of keys only where a file has gone.
+    /// The run of `files`, which ascend by key: with its own tables where it has them, those that `handle` gives otherwise. What begins and
+    /// ends as this run does is taken over as it is, so that a key is looked at only where files come and go.
     pub(crate) fn next(
         &self,
         files: &[Arc<FileMeta>],
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> RunFiles {
-        let mut own = self.files.iter().peekable();
+        let same = |(own, file): &(&LiveFile, &Arc<FileMeta>)| Arc::ptr_eq(&own.meta, file);
+        let begin = self.files.iter().zip(files).take_while(same).count();
+        let rest = self.files[begin..].iter().rev().zip(files[begin..].iter().rev());
+        let behind = rest.take_while(same).count();
+        let (own_end, end) = (self.files.len() - behind, files.len() - behind);
+        let mut own = self.files[begin..own_end].iter().peekable();
         let mut find = |file: &Arc<FileMeta>| {
             let stays = |own: &LiveFile| own.meta.id == file.id;
             while own.next_if(|own| !stays(own) && own.meta.smallest < file.smallest).is_some() {}
             own.next_if(|own| stays(own)).map(|own| Arc::clone(&own.table))
         };
-        let live = files
+        let part = files[begin..end]
             .iter()
             .map(|file| LiveFile { meta: Arc::clone(file), table: find(file).unwrap_or_else(|| handle(file)) });
-        RunFiles::new(live.collect())
+        let part = RunFiles::new(part.collect());
+        RunFiles {
+            files: [&self.files[..begin], &part.files, &self.files[own_end..]].concat(),
+            fences: [&self.fences[..begin], &part.fences, &self.fences[own_end..]].concat(),
+        }
     }
 
     /// The first file that ends at or after `key`, whose head is `head`.

@@ -18,12 +18,10 @@
 //! A snapshot at sequence number 0 is a snapshot: the list decides, no number stands for "none".
 //! Sequence numbers are never rewritten (row 26).
 
-use std::sync::Arc;
-
 use crate::compaction::Plan;
 use crate::key::{SeqNo, Trailer};
 use crate::planted::{self, Bug};
-use crate::version::{FileMeta, Version};
+use crate::version::{Files, Version};
 
 /// Tells for ascending keys whether an older run, one that takes no part in the merge, could hold the key.
 #[derive(Debug)]
@@ -33,7 +31,7 @@ pub struct OlderRuns {
 
 #[derive(Debug)]
 struct OlderRun {
-    files: Vec<Arc<FileMeta>>,
+    files: Files,
     /// Every file before it ends below the keys that are still to come.
     next: usize,
 }
@@ -41,11 +39,11 @@ struct OlderRun {
 impl OlderRuns {
     /// What is older than the output of `plan`, in the version that the plan was made for.
     pub fn below(plan: &Plan, version: &Version) -> OlderRuns {
-        OlderRuns::new(plan.older_files(version))
+        OlderRuns::new(plan.older_files(version).into_iter().map(Files::from).collect())
     }
 
     /// From the files of each older run, ascending by key.
-    pub fn new(runs: Vec<Vec<Arc<FileMeta>>>) -> OlderRuns {
+    pub fn new(runs: Vec<Files>) -> OlderRuns {
         let runs = runs.into_iter().filter(|files| !files.is_empty());
         OlderRuns { runs: runs.map(|files| OlderRun { files, next: 0 }).collect() }
     }

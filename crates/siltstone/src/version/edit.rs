@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{FileMeta, INVARIANTS, Level, LevelId, Run, RunOrder, SstId, Version, check_run};
+use bytes::Bytes;
+
+use super::{FileMeta, Files, INVARIANTS, Level, LevelId, Run, RunOrder, SstId, Version, check_run_around};
 use crate::error::{Error, Result};
 
 /// A file that an edit takes out of a level and run.
@@ -32,21 +34,32 @@ impl VersionEdit {
     }
 }
 
-/// The next version, checked: only the levels that the edit names are rebuilt; of the others the vectors are cloned and the files shared.
+/// The next version, checked: only runs that the edit names are copied, and looked at only around what it puts there.
 pub(super) fn apply(version: &Version, edit: &VersionEdit) -> Result<Version> {
     let mut next = version.clone();
     change(&mut next, edit)?;
     let broken = |law: String| Error::invalid(format!("version edit leads to a broken tree: {law}"));
-    let places: BTreeSet<_> = edit.added.iter().map(|(level, order, _)| (*level, *order)).collect();
-    for (level, order) in places {
-        let run = next.levels[level.index()].run(order);
-        run.map_or(Ok(()), check_run).map_err(|law| broken(format!("L{}: run {}: {law}", level.0, order.0)))?;
-    }
+    check_added(&next, edit).map_err(broken)?;
     check_new_files_are_new(version, edit)?;
     if INVARIANTS {
         next.check().map_err(broken)?;
     }
     Ok(next)
+}
+
+/// The laws of the runs of `next` that `edit` has put files into.
+fn check_added(next: &Version, edit: &VersionEdit) -> std::result::Result<(), String> {
+    let mut keys: BTreeMap<(LevelId, RunOrder), (&Bytes, &Bytes)> = BTreeMap::new();
+    for (level, order, file) in &edit.added {
+        let (first, last) = keys.entry((*level, *order)).or_insert((&file.smallest, &file.smallest));
+        (*first, *last) = ((*first).min(&file.smallest), (*last).max(&file.smallest));
+    }
+    for ((level, order), (first, last)) in keys {
+        let run = next.levels[level.index()].run(order);
+        run.map_or(Ok(()), |run| check_run_around(run, first, last))
+            .map_err(|law| format!("L{}: run {}: {law}", level.0, order.0))?;
+    }
+    Ok(())
 }
 
 /// Changes `version` in place, and does not look whether it is a tree still: who reads a manifest checks the last one only, since each
@@ -87,12 +100,7 @@ fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<
         let at = level.position(order).ok()?;
         level.runs.get_mut(at)
     });
-    let before = run.as_ref().map_or(0, |run| run.files.len());
-    let after = run.map_or(0, |run| {
-        run.files.retain(|file| !ids.contains(&file.id));
-        run.files.len()
-    });
-    if before - after == ids.len() {
+    if run.map_or(0, |run| run.files.remove(ids)) == ids.len() {
         return Ok(());
     }
     let ids: Vec<String> = ids.iter().map(|id| id.0.to_string()).collect();
@@ -105,17 +113,10 @@ fn remove(levels: &mut [Level], level: LevelId, order: RunOrder, ids: &BTreeSet<
 
 fn add(level: &mut Level, order: RunOrder, files: Vec<Arc<FileMeta>>) {
     let at = level.position(order).unwrap_or_else(|at| {
-        level.runs.insert(at, Run { order, files: Vec::new() });
+        level.runs.insert(at, Run { order, files: Files::default() });
         at
     });
-    let run = &mut level.runs[at].files;
-    // Only the part of the run that they come into is put in order: mostly they come into one place, where others have gone.
-    let keys = || files.iter().map(|file| &file.smallest);
-    let begin = keys().min().map_or(0, |first| run.partition_point(|file| file.smallest < *first));
-    let end = keys().max().map_or(0, |last| run.partition_point(|file| file.smallest <= *last));
-    let part = begin..end.max(begin) + files.len();
-    run.splice(begin..begin, files);
-    run[part].sort_by(|a, b| a.smallest.cmp(&b.smallest).then_with(|| a.id.cmp(&b.id)));
+    level.runs[at].files.add(files);
 }
 
 /// No number is added twice, nor one that the tree still holds elsewhere.
@@ -126,11 +127,12 @@ fn check_new_files_are_new(before: &Version, edit: &VersionEdit) -> Result<()> {
             return Err(Error::invalid(format!("version edit adds file {} twice", file.id.0)));
         }
     }
-    let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
-    match before.files().find(|(_, _, file)| added.contains(&file.id) && !removed.contains(&file.id)) {
-        Some((_, _, file)) => {
-            Err(Error::invalid(format!("version edit adds file {}, which is in the tree", file.id.0)))
-        }
+    for (_, _, id) in &edit.removed {
+        added.remove(id);
+    }
+    let known = before.runs().find_map(|(_, run)| run.files.positions(&added).next().map(|at| run.files[at].id));
+    match known {
+        Some(id) => Err(Error::invalid(format!("version edit adds file {}, which is in the tree", id.0))),
         None => Ok(()),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use super::Files;
 use crate::key::SeqNo;
 
 /// The number of a file of the tree, and of a table; never used twice in a store. Table n is in `NNNNNN.sst`. A file that a job has
@@ -194,13 +195,13 @@ pub struct Run {
     /// Its age among the runs of its level.
     pub order: RunOrder,
     /// Its files, ascending by key; never empty.
-    pub files: Vec<Arc<FileMeta>>,
+    pub files: Files,
 }
 
 impl Run {
     /// Size in bytes.
     pub fn bytes(&self) -> u64 {
-        self.files.iter().map(|file| file.bytes).sum()
+        self.files.bytes()
     }
 
     /// The files that could hold a key of `first..=last`, in key order.

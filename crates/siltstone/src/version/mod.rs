@@ -11,6 +11,7 @@
 
 mod codec;
 pub mod edit;
+mod files;
 pub mod manifest;
 pub mod meta;
 mod state;
@@ -18,6 +19,7 @@ pub mod superblock;
 pub mod text;
 
 pub use edit::{Removed, VersionEdit};
+pub use files::Files;
 pub use manifest::{Manifest, ManifestOptions};
 pub use meta::{FileMeta, KeyspaceId, Level, LevelId, ReadCounters, Run, RunOrder, SstId, Whole};
 pub use state::{KeyspaceState, MAX_KEYSPACE_NAME_BYTES, ManifestEdit, StoreState};
@@ -70,11 +72,17 @@ impl Version {
         self.levels.iter().map(Level::bytes).sum()
     }
 
-    /// Bytes of tables that no file has, about, by level. A table with slices on several levels counts where the newest of them is. Costs
-    /// a look at every file and nothing more where none is a slice.
+    /// The files that are slices of a table, in the order of [`files`](Self::files). Costs a look at every run where none is.
+    fn slices(&self) -> impl Iterator<Item = (LevelId, &Arc<FileMeta>)> {
+        let runs = self.runs().filter(|(_, run)| run.files.has_slices());
+        let files = runs.flat_map(|(level, run)| run.files.iter().map(move |file| (level, file)));
+        files.filter(|(_, file)| file.whole.is_some())
+    }
+
+    /// Bytes of tables that no file has, about, by level. A table with slices on several levels counts where the newest of them is.
     pub fn dead_bytes(&self) -> Vec<u64> {
         let mut tables: BTreeMap<SstId, (LevelId, u64, u64)> = BTreeMap::new();
-        for (level, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+        for (level, file) in self.slices() {
             let (_, _, alive) = tables.entry(file.table()).or_insert((level, file.table_bytes(), 0));
             *alive += file.bytes;
         }
@@ -88,7 +96,7 @@ impl Version {
     /// The tables of which files are slices, with the bytes of each that files have, about; nearly always none.
     pub fn sliced(&self) -> BTreeMap<SstId, u64> {
         let mut tables = BTreeMap::new();
-        for (_, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+        for (_, file) in self.slices() {
             *tables.entry(file.table()).or_insert(0) += file.bytes;
         }
         tables
@@ -147,7 +155,7 @@ impl Version {
 impl Version {
     fn check_tables(&self) -> std::result::Result<(), String> {
         let mut slices: BTreeMap<SstId, Vec<&FileMeta>> = BTreeMap::new();
-        for (_, _, file) in self.files().filter(|(_, _, file)| file.whole.is_some()) {
+        for (_, file) in self.slices() {
             slices.entry(file.table()).or_default().push(file);
         }
         if slices.is_empty() {
@@ -178,17 +186,28 @@ fn check_runs(runs: &[Run]) -> std::result::Result<(), String> {
     runs.iter().try_for_each(|run| check_run(run).map_err(|law| format!("run {}: {law}", run.order.0)))
 }
 
-/// The laws of one run; what is checked even when [`INVARIANTS`] is off, for the runs that an edit touches.
+/// The laws of one run.
 pub(crate) fn check_run(run: &Run) -> std::result::Result<(), String> {
     if run.files.is_empty() {
         return Err("has no file".to_owned());
     }
-    for pair in run.files.windows(2) {
+    check_files(&run.files)
+}
+
+/// The laws of one run, when all that an edit has put into it begins in `first..=last` and it kept them before: what the edit left alone
+/// keeps them still. Checked even when [`INVARIANTS`] is off.
+fn check_run_around(run: &Run, first: &[u8], last: &[u8]) -> std::result::Result<(), String> {
+    let part = run.files.beginning_in(first, last);
+    check_files(&run.files[part.start.saturating_sub(1)..run.files.len().min(part.end + 1)])
+}
+
+fn check_files(files: &[Arc<FileMeta>]) -> std::result::Result<(), String> {
+    for pair in files.windows(2) {
         if pair[0].largest >= pair[1].smallest {
             return Err(format!("files {} and {} are out of order or overlap", pair[0].id.0, pair[1].id.0));
         }
     }
-    run.files.iter().try_for_each(|file| check_file(file).map_err(|law| format!("file {}: {law}", file.id.0)))
+    files.iter().try_for_each(|file| check_file(file).map_err(|law| format!("file {}: {law}", file.id.0)))
 }
 
 fn check_file(file: &FileMeta) -> std::result::Result<(), String> {

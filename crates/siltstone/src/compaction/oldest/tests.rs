@@ -42,7 +42,7 @@ fn random_tree(rng: &mut Rng) -> (Version, Vec<Vec<(u64, u64)>>) {
             }
             if !files.is_empty() {
                 let order = crate::version::RunOrder(100 - run);
-                version.levels[usize::from(level)].runs.push(Run { order, files });
+                version.levels[usize::from(level)].runs.push(Run { order, files: files.into() });
             }
         }
     }
@@ -198,8 +198,9 @@ fn time_alone_drops_what_is_too_old() {
     .unwrap();
     let mut version = parse("L0 3:a-m:10\nL0 2:b-z:10\nL0 1:a-c:10\n").unwrap();
     for (run, written) in version.levels[0].runs.iter_mut().zip([30_000, 20_000, 10_000]) {
-        let file = Arc::make_mut(&mut run.files[0]);
+        let mut file = (*run.files[0]).clone();
         (file.created_ms, file.min_seq, file.max_seq) = (written, SeqNo(written), SeqNo(written + 1));
+        run.files = vec![Arc::new(file)].into();
     }
     let at = |ms: u64| LsmView::new(&version, SIZES).with_losses(true).at(ms);
     let gone = |ms: u64| {

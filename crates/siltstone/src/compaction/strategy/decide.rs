@@ -472,7 +472,7 @@ impl Strategy {
     fn placed_flush(&self, shape: &Shape<'_>) -> Option<Plan> {
         let view = shape.view;
         let run = view.newest_run(LevelId(0)).filter(|_| self.flush_placement > 0)?;
-        let newest = view.version.runs().flat_map(|(_, run)| &run.files).map(|file| file.id).max();
+        let newest = view.version.runs().filter_map(|(_, run)| run.files.newest()).max();
         let is_flushed = run.files.iter().any(|file| Some(file.id) == newest);
         let own = Place { level: LevelId(0), run: run.order };
         // Tombstones that hide nothing would be carried down for ever.
@@ -481,7 +481,7 @@ impl Strategy {
         }
         let cut = self.cut_of(view);
         let to = |level: LevelId| {
-            let inputs = vec![PlanInput { level: LevelId(0), run: run.order, files: run.files.clone() }];
+            let inputs = vec![PlanInput { level: LevelId(0), run: run.order, files: run.files.to_vec() }];
             let draft = granularity::down(shape, inputs, level, false);
             let record = DecisionRecord::new(Reason::Layout, "flush-placement", f64::from(level.0), 1.0);
             let plan = Plan {

@@ -254,7 +254,7 @@ impl Core {
         self.sample_runs(keyspace);
         // A table goes with the last of its files. One that has lost them all never comes back: only a merge that holds a file links it.
         let shared = version.sliced();
-        for LiveFile { table, .. } in before.files().filter(|file| removed.contains(&file.meta.id)) {
+        for LiveFile { table, .. } in before.files_of(&removed) {
             if !kept.contains(&table.id()) && !shared.contains_key(&table.id()) {
                 table.mark_obsolete();
             } else if planted::active(Bug::SharedTableDeleted) {

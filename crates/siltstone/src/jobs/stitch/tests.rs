@@ -151,7 +151,7 @@ fn place(level: u8, run: u64) -> (LevelId, RunOrder) {
 /// A plan of everything in the two upper levels into the lower of them.
 fn plan(rng: &mut Rng, version: &Version, reuse: Reuse) -> Plan {
     let upper = version.runs().filter(|(level, _)| level.0 < 2);
-    let inputs = upper.map(|(level, run)| PlanInput { level, run: run.order, files: run.files.clone() }).collect();
+    let inputs = upper.map(|(level, run)| PlanInput { level, run: run.order, files: run.files.to_vec() }).collect();
     let mut borders: Vec<Bytes> = (0..rng.below(3)).map(|_| Bytes::from(format!("{:04}", rng.below(1000)))).collect();
     borders.sort();
     borders.dedup();

@@ -1,11 +1,12 @@
 //! A brute-force oracle: what every reader sees, before and after, must be the same.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::*;
 use crate::io::Rng;
 use crate::key::{Kind, compare};
-use crate::version::RunOrder;
+use crate::version::{FileMeta, RunOrder};
 use crate::version::text::parse_file;
 
 /// `(key, seq, kind)`: one version. Values do not matter: the sequence number identifies it.
@@ -81,7 +82,7 @@ fn random_case(rng: &mut Rng) -> Case {
 
 /// Runs the survivor over a case and checks all readers; returns what was kept.
 fn check(case: &Case) -> Result<SurvivorCounts, String> {
-    let mut survivor = Survivor::new(case.snapshots.clone(), OlderRuns::new(case.runs.clone()));
+    let mut survivor = Survivor::new(case.snapshots.clone(), OlderRuns::new(case.runs.iter().cloned().map(Files::from).collect()));
     let mut after = case.below.clone();
     let mut last_kept: Option<&[u8]> = None;
     for (key, seq, kind) in &case.inputs {
