@@ -257,6 +257,13 @@ pub struct Pick<'a> {
     pub at: usize,
 }
 
+impl<'a> Pick<'a> {
+    /// The file.
+    pub fn file(self) -> &'a Arc<FileMeta> {
+        &self.run.files[self.at]
+    }
+}
+
 /// The files of a pick's run from it on, as many as the granularity takes.
 pub fn neighbours<'a>(pick: Pick<'a>, granularity: &Granularity) -> &'a [Arc<FileMeta>] {
     let rest = &pick.run.files[pick.at..];

@@ -91,9 +91,7 @@ pub fn scores(movement: Movement, choice: &Choice<'_>, candidates: &[&FileMeta])
     let view = choice.view();
     let each = |score: &dyn Fn(&FileMeta) -> f64| candidates.iter().map(|file| score(file)).collect();
     match movement {
-        // A deletion part loses its files from the left: its first one is the next, a reopened store forgets nothing.
-        Movement::RoundRobin if choice.shape.is_two_phase(choice.level) => round_robin(&[], candidates),
-        Movement::RoundRobin => round_robin(view.cursor(choice.level), candidates),
+        Movement::RoundRobin => round_robin(cursor(choice), candidates),
         Movement::Random => dice(choice.seed, candidates),
         Movement::LeastOverlapParent => overlap_per(view, choice.below(), candidates, |file| file.bytes),
         Movement::LeastOverlapGrandparent => {
@@ -124,6 +122,12 @@ pub fn finer_scores(movement: Movement, choice: &Choice<'_>, candidates: &[&File
         Movement::MaxRatioWindow => Some(window::sizes(choice, candidates)),
         _ => None,
     }
+}
+
+/// The key after which round-robin goes on; empty for the start.
+pub(super) fn cursor<'a>(choice: &Choice<'a>) -> &'a [u8] {
+    // A deletion part loses its files from the left: its first one is the next, a reopened store forgets nothing.
+    if choice.shape.is_two_phase(choice.level) { &[] } else { choice.view().cursor(choice.level) }
 }
 
 /// Ranks: the candidates behind the cursor first, each half in key order.

@@ -187,14 +187,27 @@ impl<'a> LsmView<'a> {
         if self.running.is_empty() && self.made.is_empty() {
             return false;
         }
-        let busy = self.busy.get_or_init(|| {
+        let busy = self.busy_stretches();
+        let at = busy.partition_point(|(_, last)| *last < id);
+        busy.get(at).is_some_and(|(first, _)| *first <= id) || self.made.binary_search(&id).is_ok()
+    }
+
+    fn busy_stretches(&self) -> &[(SstId, SstId)] {
+        self.busy.get_or_init(|| {
             let mut busy: Vec<SstId> = self.running.iter().flat_map(|plan| plan.files()).map(|file| file.id).collect();
             // Each input ascends, mostly: a stable sort merges what is in order already.
             busy.sort();
             busy.chunk_by(|a, b| a.0 + 1 == b.0).map(|ids| (ids[0], ids[ids.len() - 1])).collect()
-        });
-        let at = busy.partition_point(|(_, last)| *last < id);
-        busy.get(at).is_some_and(|(first, _)| *first <= id) || self.made.binary_search(&id).is_ok()
+        })
+    }
+
+    /// The positions of the busy files of `run`, which is at `place`, ascending.
+    pub(super) fn busy_positions(&self, place: Place, run: &Run) -> Vec<usize> {
+        if !self.is_touched(place) {
+            return Vec::new();
+        }
+        let ids = run.files.ids().iter().enumerate();
+        ids.filter(|(_, id)| self.is_busy(**id)).map(|(at, _)| at).collect()
     }
 
     /// Whether a running job may read, or have written, some file of the run at `place`; if not, none of its files need be asked about.

@@ -152,6 +152,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// Whether the policy asks how often each file is read.
     pub(crate) counts_reads: AtomicBool,
+    /// Whether any was counted since the store was opened.
+    pub(crate) has_counted_reads: AtomicBool,
     /// While files are ingested: other writers of the keyspace wait.
     pub(crate) ingesting: AtomicBool,
     /// Its last compactions.

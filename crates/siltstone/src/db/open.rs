@@ -344,6 +344,7 @@ pub(crate) fn keyspace_core(
         publish: Mutex::new(()),
         dropped: AtomicBool::new(false),
         counts_reads: AtomicBool::new(false),
+        has_counted_reads: AtomicBool::new(false),
         ingesting: AtomicBool::new(false),
         decisions: Mutex::new(decisions),
         wrote: Mutex::new(Wrote::since(now_ms)),

@@ -15,7 +15,7 @@ use crate::iter::run::RunCursor;
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
-use crate::version::{FileMeta, LevelId, ReadCounters, Run, RunOrder, SstId, Version};
+use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
 use crate::wal::SegmentId;
 
 /// The tag of reads that a user waits for.
@@ -106,15 +106,12 @@ impl Tree {
         version: Arc<Version>,
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> Tree {
-        let old = before.version.runs().zip(&before.runs).map(|((level, run), live)| ((level, run.order), (run, live)));
-        let old: BTreeMap<(LevelId, RunOrder), (&Run, &Arc<RunFiles>)> = old.collect();
+        let old: BTreeMap<(LevelId, RunOrder), &Arc<RunFiles>> =
+            before.version.runs().map(|(level, run)| (level, run.order)).zip(&before.runs).collect();
         let runs = version.runs().map(|(level, run)| match old.get(&(level, run.order)) {
-            Some((was, old)) if was.files.is_same(&run.files) || old.holds(&run.files) => Arc::clone(old),
-            Some((_, old)) => Arc::new(old.next(&run.files, &mut handle)),
-            None => {
-                let live = run.files.iter().map(|meta| LiveFile { meta: Arc::clone(meta), table: handle(meta) });
-                Arc::new(RunFiles::new(live.collect()))
-            }
+            Some(old) if old.holds(&run.files) => Arc::clone(old),
+            Some(old) => Arc::new(old.next(&run.files, &mut handle)),
+            None => Arc::new(RunFiles::new(&run.files, &mut handle)),
         });
         let runs = runs.collect();
         Tree { version, runs }
@@ -125,18 +122,18 @@ impl Tree {
         Tree { version: Arc::new(Version::empty()), runs: Vec::new() }
     }
 
-    pub(crate) fn files(&self) -> impl Iterator<Item = &LiveFile> {
-        self.runs.iter().flat_map(|run| &run.files)
+    pub(crate) fn files(&self) -> impl Iterator<Item = LiveFile<'_>> {
+        self.runs.iter().flat_map(|run| run.files())
     }
 
     /// The files with these numbers, in the order of [`files`](Self::files).
-    pub(crate) fn files_of(&self, ids: &BTreeSet<SstId>) -> impl Iterator<Item = &LiveFile> {
+    pub(crate) fn files_of(&self, ids: &BTreeSet<SstId>) -> impl Iterator<Item = LiveFile<'_>> {
         let runs = self.version.runs().zip(&self.runs);
-        runs.flat_map(|((_, run), live)| run.files.positions(ids).map(|at| &live.files[at]))
+        runs.flat_map(|((_, run), live)| run.files.positions(ids).map(|at| live.file(at)))
     }
 
     pub(crate) fn handles(&self) -> impl Iterator<Item = &Arc<TableHandle>> {
-        self.files().map(|file| &file.table)
+        self.files().map(|file| file.table)
     }
 
     /// What reads have done to each file that was read. Reads are counted by table; slices of one share them by their sizes.
@@ -151,7 +148,7 @@ impl Tree {
         let head = key::head(key);
         // First pass: find the one file of each run that could hold the key and ask for its filter's line, so that the
         // misses of all runs overlap. A file that cannot be opened is told about by the second pass, if it comes to it.
-        let mut candidates: [Option<&LiveFile>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
+        let mut candidates: [Option<LiveFile<'_>>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
         let mut held = [const { None }; HELD_TABLES];
         for (i, (run, candidate)) in self.runs.iter().zip(&mut candidates).enumerate() {
             if let Some(file) = run.file_for(key, head) {
@@ -164,7 +161,7 @@ impl Tree {
                 *candidate = Some(file);
             }
         }
-        for (i, candidate) in candidates.iter().take(self.runs.len()).enumerate() {
+        for (i, candidate) in candidates.into_iter().take(self.runs.len()).enumerate() {
             if let Some(file) = candidate
                 && let Some(found) = probe(file, held.get_mut(i).and_then(Option::take), key, hash, seq, probes)?
             {
@@ -203,7 +200,7 @@ struct Probes {
 
 /// The newest version of `key` in a file that a read at `seq` may see; `held` is its table, if the caller holds it.
 fn probe(
-    file: &LiveFile,
+    file: LiveFile<'_>,
     held: Option<TableGuard>,
     key: &[u8],
     hash: u64,
@@ -279,7 +276,14 @@ impl Core {
     /// The wall time, in milliseconds, if reads of the keyspace are counted by file.
     #[inline]
     pub(crate) fn counted_ms(&self, keyspace: &KeyspaceCore) -> Option<u64> {
-        keyspace.counts_reads.load(Ordering::Relaxed).then(|| self.now_ms())
+        if !keyspace.counts_reads.load(Ordering::Relaxed) {
+            return None;
+        }
+        // Written once: readers share the line.
+        if !keyspace.has_counted_reads.load(Ordering::Relaxed) {
+            keyspace.has_counted_reads.store(true, Ordering::Relaxed);
+        }
+        Some(self.now_ms())
     }
 
     /// The values of `keys`, all from one moment.

@@ -15,62 +15,78 @@ use crate::io::{IoCtx, IoMeter};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::planted::{self, Bug};
 use crate::sst::{Properties, TableCursor, TableScan};
-use crate::version::FileMeta;
+use crate::version::{FileMeta, Files};
 
 /// A file of a tree: what the tree says of it, and its table.
-#[derive(Clone)]
-pub(crate) struct LiveFile {
+#[derive(Clone, Copy)]
+pub(crate) struct LiveFile<'a> {
     /// Of the table only the keys from `smallest` to `largest` exist.
-    pub(crate) meta: Arc<FileMeta>,
-    pub(crate) table: Arc<TableHandle>,
+    pub(crate) meta: &'a Arc<FileMeta>,
+    pub(crate) table: &'a Arc<TableHandle>,
 }
 
 /// The files of one run, with the inline heads by which a key's file is found.
 pub(crate) struct RunFiles {
-    pub(crate) files: Vec<LiveFile>,
+    files: Files,
+    /// The table of each.
+    tables: Vec<Arc<TableHandle>>,
     /// The head of each file's largest key.
     fences: Vec<u128>,
 }
 
 impl RunFiles {
-    pub(crate) fn new(files: Vec<LiveFile>) -> RunFiles {
-        RunFiles { fences: files.iter().map(|file| key::head(&file.meta.largest)).collect(), files }
+    pub(crate) fn new(files: &Files, handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>) -> RunFiles {
+        RunFiles {
+            files: files.clone(),
+            tables: files.iter().map(handle).collect(),
+            fences: files.iter().map(|file| key::head(&file.largest)).collect(),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.files.len()
+    }
+
+    /// The file at a position.
+    #[inline]
+    pub(crate) fn file(&self, at: usize) -> LiveFile<'_> {
+        LiveFile { meta: &self.files[at], table: &self.tables[at] }
+    }
+
+    /// Every file, ascending by key.
+    pub(crate) fn files(&self) -> impl Iterator<Item = LiveFile<'_>> {
+        self.files.iter().zip(&self.tables).map(|(meta, table)| LiveFile { meta, table })
     }
 
     /// Whether these are its files, with the same bounds.
-    pub(crate) fn holds(&self, files: &[Arc<FileMeta>]) -> bool {
-        let same = |(own, file): (&LiveFile, &Arc<FileMeta>)| {
-            Arc::ptr_eq(&own.meta, file)
-                || (own.meta.id == file.id && own.meta.smallest == file.smallest && own.meta.largest == file.largest)
+    pub(crate) fn holds(&self, files: &Files) -> bool {
+        let same = |(own, file): (&Arc<FileMeta>, &Arc<FileMeta>)| {
+            Arc::ptr_eq(own, file)
+                || (own.id == file.id && own.smallest == file.smallest && own.largest == file.largest)
         };
-        self.files.len() == files.len() && self.files.iter().zip(files).all(same)
+        self.files.is_same(files) || (self.files.len() == files.len() && self.files.iter().zip(files).all(same))
     }
 
     /// The run of `files`, which ascend by key: with its own tables where it has them, those that `handle` gives otherwise. What begins and
     /// ends as this run does is taken over as it is, so that a key is looked at only where files come and go.
-    pub(crate) fn next(
-        &self,
-        files: &[Arc<FileMeta>],
-        mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
-    ) -> RunFiles {
-        let same = |(own, file): &(&LiveFile, &Arc<FileMeta>)| Arc::ptr_eq(&own.meta, file);
+    pub(crate) fn next(&self, files: &Files, mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>) -> RunFiles {
+        let same = |(own, file): &(&Arc<FileMeta>, &Arc<FileMeta>)| Arc::ptr_eq(own, file);
         let begin = self.files.iter().zip(files).take_while(same).count();
         let rest = self.files[begin..].iter().rev().zip(files[begin..].iter().rev());
         let behind = rest.take_while(same).count();
         let (own_end, end) = (self.files.len() - behind, files.len() - behind);
-        let mut own = self.files[begin..own_end].iter().peekable();
+        let mut own = self.files[begin..own_end].iter().zip(&self.tables[begin..own_end]).peekable();
         let mut find = |file: &Arc<FileMeta>| {
-            let stays = |own: &LiveFile| own.meta.id == file.id;
-            while own.next_if(|own| !stays(own) && own.meta.smallest < file.smallest).is_some() {}
-            own.next_if(|own| stays(own)).map(|own| Arc::clone(&own.table))
+            while own.next_if(|(own, _)| own.id != file.id && own.smallest < file.smallest).is_some() {}
+            own.next_if(|(own, _)| own.id == file.id).map(|(_, table)| Arc::clone(table))
         };
-        let part = files[begin..end]
-            .iter()
-            .map(|file| LiveFile { meta: Arc::clone(file), table: find(file).unwrap_or_else(|| handle(file)) });
-        let part = RunFiles::new(part.collect());
+        let part = &files[begin..end];
+        let tables: Vec<_> = part.iter().map(|file| find(file).unwrap_or_else(|| handle(file))).collect();
+        let fences: Vec<_> = part.iter().map(|file| key::head(&file.largest)).collect();
         RunFiles {
-            files: [&self.files[..begin], &part.files, &self.files[own_end..]].concat(),
-            fences: [&self.fences[..begin], &part.fences, &self.fences[own_end..]].concat(),
+            files: files.clone(),
+            tables: [&self.tables[..begin], &tables, &self.tables[own_end..]].concat(),
+            fences: [&self.fences[..begin], &fences, &self.fences[own_end..]].concat(),
         }
     }
 
@@ -79,7 +95,7 @@ impl RunFiles {
     pub(crate) fn first_reaching(&self, key: &[u8], head: u128) -> usize {
         let mut at = self.fences.partition_point(|fence| *fence < head);
         // Equal heads decide nothing: compare in full from the first of them.
-        while self.fences.get(at) == Some(&head) && self.files[at].meta.largest[..] < *key {
+        while self.fences.get(at) == Some(&head) && self.files[at].largest[..] < *key {
             at += 1;
         }
         at
@@ -87,9 +103,10 @@ impl RunFiles {
 
     /// The file whose key range holds `key`, if there is one. `head` is the key's.
     #[inline]
-    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<&LiveFile> {
-        let file = self.files.get(self.first_reaching(key, head))?;
-        (file.meta.smallest[..] <= *key).then_some(file)
+    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<LiveFile<'_>> {
+        let at = self.first_reaching(key, head);
+        let meta = self.files.get(at)?;
+        (meta.smallest[..] <= *key).then(|| LiveFile { meta, table: &self.tables[at] })
     }
 }
 
@@ -245,11 +262,11 @@ impl FileCursors for RunTables {
     type Cursor = FileCursor<TableCursor>;
 
     fn len(&self) -> usize {
-        self.files.files.len()
+        self.files.len()
     }
 
     fn bounds(&self, file: usize) -> (&[u8], &[u8]) {
-        let meta = &self.files.files[file].meta;
+        let meta = self.files.file(file).meta;
         (&meta.smallest, &meta.largest)
     }
 
@@ -260,7 +277,7 @@ impl FileCursors for RunTables {
     // Inlined, as what it calls is: a cursor is made where it stays, not handed from call to call.
     #[inline(always)]
     fn open(&self, file: usize) -> Result<Self::Cursor> {
-        let LiveFile { meta, table } = &self.files.files[file];
+        let LiveFile { meta, table } = self.files.file(file);
         if let Some(now_ms) = self.counted_ms {
             table.count_read(now_ms);
         }

@@ -42,6 +42,11 @@ impl Files {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
+    /// The number of each.
+    pub(crate) fn ids(&self) -> &[SstId] {
+        &self.0.ids
+    }
+
     /// The largest number among them; none without files.
     pub(crate) fn newest(&self) -> Option<SstId> {
         self.0.ids.iter().max().copied()

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::Error;
 use crate::io::Rng;
 use crate::key::SeqNo;
 use crate::num::{to_u64, to_usize};
@@ -123,6 +124,98 @@ fn random_edits_agree_with_a_list_of_files() {
         model.sort_by(|a, b| (a.0, std::cmp::Reverse(a.1), &a.3).cmp(&(b.0, std::cmp::Reverse(b.1), &b.3)));
         let listed: Vec<_> = version.files().map(|(l, o, f)| (l.0, o.0, f.id.0, f.smallest.clone())).collect();
         assert_eq!(listed, model);
+    }
+}
+
+/// Around what an edit touches the same is found as in whole runs and among all files, in the same words, whether the edit is legal or not;
+/// and what is kept beside the files is what they come to.
+#[test]
+fn an_edit_is_refused_for_what_is_broken_anywhere() {
+    let mut rng = Rng::new(21);
+    let mut version = Version::empty();
+    let mut next_id = 1;
+    let mut refused = BTreeMap::new();
+    for _ in 0..20_000 {
+        let placed: Vec<_> = version.files().map(|(level, order, file)| (level, order, Arc::clone(file))).collect();
+        let mut edit = VersionEdit::default();
+        for (level, order, file) in &placed {
+            if rng.one_in(12) {
+                // Now and then from where it is not, twice, or one that nobody knows.
+                let level = if rng.one_in(60) { LevelId(3) } else { *level };
+                let id = if rng.one_in(60) { SstId(next_id + 1) } else { file.id };
+                edit.removed.extend(vec![(level, *order, id); if rng.one_in(60) { 2 } else { 1 }]);
+            }
+        }
+        for _ in 0..rng.below(4) {
+            let (first, len) = (rng.below(300), rng.below(6));
+            let mut file = text::parse_file("1:a-a:100", RunOrder(1)).unwrap();
+            (file.id, file.bytes) = (SstId(next_id), rng.between(1, 400));
+            next_id += 1;
+            file.smallest = Bytes::from(format!("{first:03}"));
+            file.largest =
+                Bytes::from(format!("{:03}", if rng.one_in(40) { first.saturating_sub(3) } else { first + len }));
+            if !placed.is_empty() && rng.one_in(6) {
+                // One that the tree has, or had a moment ago.
+                let (.., known) = &placed[to_usize(rng.below(to_u64(placed.len())))];
+                file.id = known.id;
+            }
+            if rng.one_in(4) && file.smallest < file.largest {
+                file = FileMeta { id: file.id, ..file.slice(file.smallest.clone(), file.smallest.clone(), 1, 2) };
+                file.whole =
+                    file.whole.map(|whole| Arc::new(Whole { table: SstId(1_000_000 + next_id), ..(*whole).clone() }));
+            }
+            if rng.one_in(60) {
+                file.tombstones = file.entries + 1;
+            }
+            let level = LevelId(rng.below(3).to_le_bytes()[0]);
+            edit.added.push((level, RunOrder(rng.below(2)), Arc::new(file)));
+        }
+        let cheap = edit::apply_checked(&version, &edit).map_err(|error| error.to_string());
+        let whole = apply_and_check_runs(&version, &edit).map_err(|error| error.to_string());
+        assert_eq!(cheap, whole, "{edit:?}\n{}", text::print(&version));
+        match cheap {
+            // What slices of one table say of it is checked nowhere else.
+            Ok(next) if next.check().is_ok() => version = next,
+            Ok(next) => assert!(next.check().unwrap_err().contains("table"), "{edit:?}"),
+            Err(error) => {
+                let law = error.chars().filter(|c| !c.is_ascii_digit()).collect::<String>();
+                *refused.entry(law).or_insert(0) += 1;
+                continue;
+            }
+        }
+        for (_, run) in version.runs() {
+            assert_eq!(run.bytes(), run.files.iter().map(|file| file.bytes).sum());
+            assert_eq!(run.files.has_slices(), run.files.iter().any(|file| file.whole.is_some()));
+            assert_eq!(run.files.ids(), run.files.iter().map(|file| file.id).collect::<Vec<_>>());
+            assert_eq!(run.files.newest(), run.files.iter().map(|file| file.id).max());
+        }
+    }
+    for law in ["overlap", "smallest key", "more tombstones", "in the tree", "removes file", "hold all"] {
+        assert!(refused.keys().any(|refused| refused.contains(law)), "no edit was refused for: {law}");
+    }
+}
+
+/// What [`edit::apply_checked`] does, by a look at whole runs and at all files.
+fn apply_and_check_runs(version: &Version, edit: &VersionEdit) -> Result<Version> {
+    let mut next = version.clone();
+    edit::change(&mut next, edit)?;
+    let places: BTreeSet<_> = edit.added.iter().map(|(level, order, _)| (*level, *order)).collect();
+    for (level, order) in places {
+        let run = next.levels[level.index()].run(order).unwrap();
+        check_run(run).map_err(|law| edit::broken(format!("L{}: run {}: {law}", level.0, order.0)))?;
+    }
+    let mut added = BTreeSet::new();
+    for (_, _, file) in &edit.added {
+        if !added.insert(file.id) {
+            return Err(Error::invalid(format!("version edit adds file {} twice", file.id.0)));
+        }
+    }
+    let removed: BTreeSet<SstId> = edit.removed.iter().map(|(_, _, id)| *id).collect();
+    match version.files().find(|(_, _, file)| added.contains(&file.id) && !removed.contains(&file.id)) {
+        Some((_, _, file)) => {
+            Err(Error::invalid(format!("version edit adds file {}, which is in the tree", file.id.0)))
+        }
+        None => Ok(next),
     }
 }
 

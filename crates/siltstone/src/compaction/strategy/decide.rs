@@ -7,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use self::ranked::Ranked;
 use super::super::CompactionPolicy;
 use super::super::appraisal::Appraisal;
 use super::super::filters::NewFiles;
-use super::super::granularity::{self, Draft, Granularity, Pick, RunPick};
+use super::super::granularity::{self, Draft, Granularity, RunPick};
 use super::super::guards::GuardMask;
 use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
@@ -22,12 +23,13 @@ use super::super::targets::Basis;
 use super::super::trigger::{Measure, Trigger, rewrites_in_place};
 use super::super::view::{LsmView, MAX_LEVELS};
 use super::whole_runs::{self, Runs, Target};
-use super::{Levels, Priority, Rule, Strategy, TieBreak};
+use super::{Levels, Priority, Rule, Strategy};
 use crate::num::{to_f64, to_u64, to_usize};
-use crate::version::{FileMeta, LevelId, Run};
+use crate::version::{FileMeta, LevelId};
 
 mod explain;
 mod guard;
+mod ranked;
 mod shown;
 mod stitched;
 
@@ -531,15 +533,10 @@ impl Strategy {
     fn best_file(&self, shape: &Shape<'_>, firing: &Firing<'_>, rule: &Rule, held: &Held) -> Attempt {
         let view = shape.view;
         let level = firing.level;
-        let picks = candidates(shape, rule, level);
-        let files: Vec<&FileMeta> = picks.iter().map(|pick| &*pick.run.files[pick.at]).collect();
         let choice = Choice { shape, level, seed: self.seed, window_bytes: self.window_bytes(view, rule) };
-        let scores: Vec<Vec<f64>> =
-            rule.movement.iter().map(|movement| movement::scores(*movement, &choice, &files)).collect();
-        let ranked = self.rank(rule, &choice, &scores, &files);
+        let ranked = Ranked::new(self, rule, &choice);
         let mut blocked: Option<Vec<PlanInput>> = None;
-        for (place, best) in ranked.iter().enumerate().take(MAX_TRIED) {
-            let pick = picks[*best];
+        for (place, pick) in ranked.best.iter().copied().enumerate() {
             let round_robin = rule.movement.contains(&Movement::RoundRobin);
             let taken = if rule.movement.contains(&Movement::MaxRatioWindow) {
                 movement::window::files(&choice, pick.run, pick.at)
@@ -572,8 +569,8 @@ impl Strategy {
                     plan.inputs.iter().filter(|input| input.level == level).filter_map(|input| input.files.last());
                 plan.cursor = last.map(|file| file.largest.clone()).max().map(|key| (level, key));
             }
-            plan.record.candidates_total = files.len();
-            plan.record.candidates = shown(&ranked, place, &files, &scores);
+            plan.record.candidates_total = ranked.total;
+            plan.record.candidates = shown(&ranked, place);
             return Attempt::Plan(Box::new(plan));
         }
         blocked.map_or(Attempt::Nothing, Attempt::Blocked)
@@ -585,38 +582,6 @@ impl Strategy {
             Granularity::Files { window_files: Some(files), .. } => view.sizes.file_bytes.saturating_mul(files.into()),
             _ => 0,
         }
-    }
-
-    /// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order. `scores` are those of the rule's movement.
-    fn rank(&self, rule: &Rule, choice: &Choice<'_>, scores: &[Vec<f64>], files: &[&FileMeta]) -> Vec<usize> {
-        let finer: Vec<_> =
-            rule.movement.iter().map(|movement| movement::finer_scores(*movement, choice, files)).collect();
-        let mut columns: Vec<&[f64]> = Vec::new();
-        for (scores, finer) in scores.iter().zip(&finer) {
-            columns.push(scores);
-            columns.extend(finer.as_deref());
-        }
-        let last = match self.tie_break {
-            TieBreak::LeftMost | TieBreak::RightMost => Vec::new(),
-            TieBreak::Seeded => movement::dice(self.seed, files),
-            TieBreak::LargestSuccessor => {
-                files.iter().map(|file| -movement::refined::successor_ratio(choice, file)).collect()
-            }
-        };
-        if !last.is_empty() {
-            columns.push(&last);
-        }
-        let compare = |a: &usize, b: &usize| {
-            let by_score = columns.iter().map(|scores| scores[*a].total_cmp(&scores[*b])).find(|order| order.is_ne());
-            by_score.unwrap_or_else(|| if self.tie_break == TieBreak::RightMost { b.cmp(a) } else { a.cmp(b) })
-        };
-        let len = files.len();
-        let mut ranked: Vec<usize> = (0..len).collect();
-        if len > MAX_TRIED {
-            ranked.select_nth_unstable_by(MAX_TRIED, compare);
-        }
-        ranked[..len.min(MAX_TRIED)].sort_by(compare);
-        ranked
     }
 }
 
@@ -630,39 +595,17 @@ fn runs_too_many(shape: &Shape<'_>, level: LevelId) -> Measure {
     Measure { value: runs, threshold: f64::from(shape.runs_at_rest(level)) + 1.0 }
 }
 
-/// The idle files that a rule may choose from, ascending by smallest key. In a leveled level with several runs only the oldest counts: the
-/// layout's rule is about the others. An insertion part stays for long, so rules about single files see its files, too.
-fn candidates<'a>(shape: &Shape<'a>, rule: &Rule, level: LevelId) -> Vec<Pick<'a>> {
-    let view = shape.view;
-    let runs = &view.level(level).runs;
-    let all = !shape.is_leveled(level) || (shape.is_two_phase(level) && rule.trigger.wants_files());
-    let runs: &'a [Run] = if all { runs } else { &runs[runs.len().saturating_sub(1)..] };
-    let mut picks = Vec::new();
-    for run in runs {
-        let place = Place { level, run: run.order };
-        let touched = view.is_touched(place);
-        let wanted = |file: &FileMeta| rule.trigger.wants(shape, place, file) && !(touched && view.is_busy(file.id));
-        let wanted = (0..run.files.len()).filter(|at| wanted(&run.files[*at]));
-        picks.extend(wanted.map(|at| Pick { level, run, at }));
-    }
-    if runs.len() > 1 {
-        let file = |pick: &Pick<'a>| &pick.run.files[pick.at];
-        picks.sort_by(|a, b| file(a).smallest.cmp(&file(b).smallest).then(file(a).id.cmp(&file(b).id)));
-    }
-    picks
-}
-
 /// The record's candidates: the chosen first, then the best of the others. A function of its own, so that `benches/records.rs` can count it.
 #[inline(never)]
-fn shown(ranked: &[usize], chosen: usize, files: &[&FileMeta], scores: &[Vec<f64>]) -> Vec<Candidate> {
+fn shown(ranked: &Ranked<'_>, chosen: usize) -> Vec<Candidate> {
     let candidate = |place: usize| Candidate {
-        file: files[ranked[place]].id,
+        file: ranked.best[place].file().id,
         runs: 0,
-        scores: scores.iter().map(|scores| scores[ranked[place]]).collect(),
+        scores: ranked.scores.iter().map(|scores| scores[place]).collect(),
         chosen: place == chosen,
         // Whatever ranks before the chosen one was tried and could not be taken.
         blocked: place < chosen,
     };
-    let others = (0..ranked.len().min(MAX_CANDIDATES)).filter(|place| *place != chosen);
+    let others = (0..ranked.best.len().min(MAX_CANDIDATES)).filter(|place| *place != chosen);
     std::iter::once(chosen).chain(others).take(MAX_CANDIDATES).map(candidate).collect()
 }

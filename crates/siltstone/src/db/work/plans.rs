@@ -136,7 +136,8 @@ impl Core {
         let tree = Arc::clone(&keyspace.view.load().tree);
         let version = &tree.version;
         let now_ms = self.now_ms();
-        let counters = policy.counts_reads().then(|| tree.reads());
+        let has_counted = keyspace.has_counted_reads.load(Ordering::Relaxed);
+        let counters = policy.counts_reads().then(|| if has_counted { tree.reads() } else { BTreeMap::new() });
         let forgets = planted::active(Bug::PickedTwice)
             || planted::active(Bug::SwitchForgetsRunning) && keyspace.steering.load().has_departed();
         let view = LsmView::new(version, Sizes::from(&keyspace.options))

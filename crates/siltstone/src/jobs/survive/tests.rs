@@ -6,8 +6,8 @@ use std::sync::Arc;
 use super::*;
 use crate::io::Rng;
 use crate::key::{Kind, compare};
-use crate::version::{FileMeta, RunOrder};
 use crate::version::text::parse_file;
+use crate::version::{FileMeta, RunOrder};
 
 /// `(key, seq, kind)`: one version. Values do not matter: the sequence number identifies it.
 type Record = (Vec<u8>, u64, Kind);
@@ -82,7 +82,8 @@ fn random_case(rng: &mut Rng) -> Case {
 
 /// Runs the survivor over a case and checks all readers; returns what was kept.
 fn check(case: &Case) -> Result<SurvivorCounts, String> {
-    let mut survivor = Survivor::new(case.snapshots.clone(), OlderRuns::new(case.runs.iter().cloned().map(Files::from).collect()));
+    let mut survivor =
+        Survivor::new(case.snapshots.clone(), OlderRuns::new(case.runs.iter().cloned().map(Files::from).collect()));
     let mut after = case.below.clone();
     let mut last_kept: Option<&[u8]> = None;
     for (key, seq, kind) in &case.inputs {
