@@ -6,7 +6,7 @@ use super::super::super::plan::Place;
 use super::super::{Rule, Strategy, TieBreak};
 use super::MAX_TRIED;
 use crate::num::{to_f64, to_u64};
-use crate::version::{FileMeta, Run};
+use crate::version::{FileMeta, INVARIANTS, Run};
 
 /// The best candidates of a rule, at most [`MAX_TRIED`].
 pub(super) struct Ranked<'a> {
@@ -21,12 +21,24 @@ impl<'a> Ranked<'a> {
     /// The candidates of `rule`, of `strategy`, ranked by its movement.
     pub(super) fn new(strategy: &Strategy, rule: &Rule, choice: &Choice<'a>) -> Ranked<'a> {
         let runs = runs(rule, choice);
+        let by_score = || Ranked::by_score(strategy, rule, choice, candidates(rule, choice, runs));
         match runs {
             [run] if rule.movement == [Movement::RoundRobin] && !rule.trigger.wants_files() => {
-                Ranked::in_turn(choice, run)
+                let ranked = Ranked::in_turn(choice, run);
+                if INVARIANTS {
+                    ranked.check_same(&by_score());
+                }
+                ranked
             }
-            _ => Ranked::by_score(strategy, rule, choice, candidates(rule, choice, runs)),
+            _ => by_score(),
         }
+    }
+
+    fn check_same(&self, other: &Ranked<'_>) {
+        let of = |ranked: &Ranked<'_>| {
+            (ranked.best.iter().map(|pick| pick.at).collect::<Vec<_>>(), ranked.scores.clone(), ranked.total)
+        };
+        assert_eq!(of(self), of(other), "round-robin counts as it would score");
     }
 
     fn by_score(strategy: &Strategy, rule: &Rule, choice: &Choice<'_>, picks: Vec<Pick<'a>>) -> Ranked<'a> {
@@ -89,7 +101,7 @@ fn candidates<'a>(rule: &Rule, choice: &Choice<'a>, runs: &'a [Run]) -> Vec<Pick
 }
 
 impl Strategy {
-    /// The positions of the candidates, the best first; only the first [`MAX_TRIED`] are in order. `scores` are those of the rule's movement.
+    /// The positions of the best candidates, at most [`MAX_TRIED`], the best first. `scores` are those of the rule's movement.
     fn rank(&self, rule: &Rule, choice: &Choice<'_>, scores: &[Vec<f64>], files: &[&FileMeta]) -> Vec<usize> {
         let finer: Vec<_> =
             rule.movement.iter().map(|movement| movement::finer_scores(*movement, choice, files)).collect();
@@ -117,7 +129,8 @@ impl Strategy {
         if len > MAX_TRIED {
             ranked.select_nth_unstable_by(MAX_TRIED, compare);
         }
-        ranked[..len.min(MAX_TRIED)].sort_by(compare);
+        ranked.truncate(MAX_TRIED);
+        ranked.sort_by(compare);
         ranked
     }
 }
