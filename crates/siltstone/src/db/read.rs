@@ -15,6 +15,7 @@ use crate::iter::run::RunCursor;
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
+use crate::num::to_u32;
 use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
 use crate::wal::SegmentId;
 
@@ -148,29 +149,30 @@ impl Tree {
         let head = key::head(key);
         // First pass: find the one file of each run that could hold the key and ask for its filter's line, so that the
         // misses of all runs overlap. A file that cannot be opened is told about by the second pass, if it comes to it.
-        let mut candidates: [Option<LiveFile<'_>>; PREFETCHED_RUNS] = [None; PREFETCHED_RUNS];
+        let mut candidates = [None; PREFETCHED_RUNS];
         let mut held = [const { None }; HELD_TABLES];
         for (i, (run, candidate)) in self.runs.iter().zip(&mut candidates).enumerate() {
-            if let Some(file) = run.file_for(key, head) {
-                if let Ok(table) = file.table.table() {
-                    table.prefetch_filter(hash);
-                    if let Some(held) = held.get_mut(i) {
-                        *held = Some(table);
-                    }
+            *candidate = run.position_for(key, head).map(to_u32);
+            if let Some(at) = *candidate
+                && let Ok(table) = run.table(at as usize).table()
+            {
+                table.prefetch_filter(hash);
+                if let Some(held) = held.get_mut(i) {
+                    *held = Some(table);
                 }
-                *candidate = Some(file);
             }
         }
-        for (i, candidate) in candidates.into_iter().take(self.runs.len()).enumerate() {
-            if let Some(file) = candidate
-                && let Some(found) = probe(file, held.get_mut(i).and_then(Option::take), key, hash, seq, probes)?
-            {
-                return Ok(Some(found));
+        for (i, (run, candidate)) in self.runs.iter().zip(candidates).enumerate() {
+            if let Some(at) = candidate {
+                let held = held.get_mut(i).and_then(Option::take);
+                if let Some(found) = probe(run, at as usize, held, key, hash, seq, probes)? {
+                    return Ok(Some(found));
+                }
             }
         }
         for run in self.runs.iter().skip(PREFETCHED_RUNS) {
-            if let Some(file) = run.file_for(key, head)
-                && let Some(found) = probe(file, None, key, hash, seq, probes)?
+            if let Some(at) = run.position_for(key, head)
+                && let Some(found) = probe(run, at, None, key, hash, seq, probes)?
             {
                 return Ok(Some(found));
             }
@@ -183,8 +185,9 @@ impl Tree {
     #[cold]
     fn charge(&self, key: &[u8], considered: u64) -> bool {
         let head = key::head(key);
-        let first = self.runs.iter().find_map(|run| run.file_for(key, head)).filter(|_| considered > 1);
-        first.is_some_and(|first| first.table.count_empty_read().is_multiple_of(READS_PER_LOOK))
+        let first =
+            self.runs.iter().find_map(|run| Some(run.table(run.position_for(key, head)?))).filter(|_| considered > 1);
+        first.is_some_and(|first| first.count_empty_read().is_multiple_of(READS_PER_LOOK))
     }
 }
 
@@ -198,22 +201,23 @@ struct Probes {
     counted_ms: Option<u64>,
 }
 
-/// The newest version of `key` in a file that a read at `seq` may see; `held` is its table, if the caller holds it.
+/// The newest version of `key` in file `at` of a run that a read at `seq` may see; `held` is its table, if the caller holds it.
 fn probe(
-    file: LiveFile<'_>,
+    run: &RunFiles,
+    at: usize,
     held: Option<TableGuard>,
     key: &[u8],
     hash: u64,
     seq: SeqNo,
     probes: &mut Probes,
 ) -> Result<Option<(Trailer, Bytes)>> {
-    let LiveFile { meta, table: handle } = file;
+    let meta = run.meta(at);
     if meta.min_seq > seq {
         return Ok(None);
     }
     let table = match held {
         Some(table) => table,
-        None => handle.table()?,
+        None => run.table(at).table()?,
     };
     probes.checks += 1;
     if !table.may_contain(hash) {
@@ -221,7 +225,7 @@ fn probe(
         return Ok(None);
     }
     if let Some(now_ms) = probes.counted_ms {
-        handle.count_read(now_ms);
+        run.table(at).count_read(now_ms);
     }
     let found = table.get_hashed(key, hash, seq, USER_READ)?;
     probes.false_positives += u64::from(found.is_none());

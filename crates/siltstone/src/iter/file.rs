@@ -49,8 +49,20 @@ impl RunFiles {
 
     /// The file at a position.
     #[inline]
+    pub(crate) fn meta(&self, at: usize) -> &Arc<FileMeta> {
+        &self.files[at]
+    }
+
+    /// The table of the file at a position.
+    #[inline]
+    pub(crate) fn table(&self, at: usize) -> &Arc<TableHandle> {
+        &self.tables[at]
+    }
+
+    /// Both.
+    #[inline]
     pub(crate) fn file(&self, at: usize) -> LiveFile<'_> {
-        LiveFile { meta: &self.files[at], table: &self.tables[at] }
+        LiveFile { meta: self.meta(at), table: self.table(at) }
     }
 
     /// Every file, ascending by key.
@@ -101,12 +113,11 @@ impl RunFiles {
         at
     }
 
-    /// The file whose key range holds `key`, if there is one. `head` is the key's.
+    /// The position of the file whose key range holds `key`, if there is one. `head` is the key's.
     #[inline]
-    pub(crate) fn file_for(&self, key: &[u8], head: u128) -> Option<LiveFile<'_>> {
+    pub(crate) fn position_for(&self, key: &[u8], head: u128) -> Option<usize> {
         let at = self.first_reaching(key, head);
-        let meta = self.files.get(at)?;
-        (meta.smallest[..] <= *key).then(|| LiveFile { meta, table: &self.tables[at] })
+        (self.files.get(at)?.smallest[..] <= *key).then_some(at)
     }
 }
 
@@ -266,7 +277,7 @@ impl FileCursors for RunTables {
     }
 
     fn bounds(&self, file: usize) -> (&[u8], &[u8]) {
-        let meta = self.files.file(file).meta;
+        let meta = self.files.meta(file);
         (&meta.smallest, &meta.largest)
     }
 

@@ -40,16 +40,17 @@ const NARROW_LIMIT: usize = 1 << 16;
 /// The parsed end of a block.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Layout {
-    /// Where entries end and the common prefix begins.
-    prefix_at: usize,
-    offsets_at: usize,
-    heads_at: usize,
-    count: usize,
-    wide: bool,
-    /// Bytes that an entry has of its trailer, those bits, and what is added to them.
-    trailer_bytes: usize,
+    /// Bits that an entry has of its trailer, and what is added to them.
     trailer_mask: u64,
     trailer_base: u64,
+    /// Where entries end and the common prefix begins. Positions are short because cursors, which are moved when a range is opened, hold them.
+    prefix_at: u32,
+    offsets_at: u32,
+    heads_at: u32,
+    count: u32,
+    /// Bytes that an entry has of its trailer.
+    trailer_bytes: u8,
+    wide: bool,
 }
 
 /// An entry's parts, as positions in its block.
@@ -122,41 +123,50 @@ impl Layout {
         let offsets_at = heads_at.checked_sub(count * if wide { 4 } else { 2 })?;
         let prefix_at = offsets_at.checked_sub(prefix_len)?;
         let trailer_mask = low_bytes(trailer_bytes);
-        let layout = Layout { prefix_at, offsets_at, heads_at, count, wide, trailer_bytes, trailer_mask, trailer_base };
+        let layout = Layout {
+            trailer_mask,
+            trailer_base,
+            prefix_at: to_u32(prefix_at),
+            offsets_at: to_u32(offsets_at),
+            heads_at: to_u32(heads_at),
+            count: flagged & !(WIDE | CUT),
+            trailer_bytes: to_u8(trailer_bytes),
+            wide,
+        };
         (count > 0).then_some(layout)
     }
 
     /// Entries in the block; never 0.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
-        self.count
+        self.count as usize
     }
 
     /// What all keys begin with.
     #[inline(always)]
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.prefix_at..self.offsets_at]
+        &block[self.prefix_at as usize..self.offsets_at as usize]
     }
 
     #[inline(always)]
     fn heads<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.heads_at..self.heads_at + 2 * self.count]
+        &block[self.heads_at as usize..self.heads_at as usize + 2 * self.count()]
     }
 
     #[inline(always)]
     fn head(&self, block: &[u8], i: usize) -> u16 {
-        let at = self.heads_at + 2 * i;
+        let at = self.heads_at as usize + 2 * i;
         u16::from_le_bytes([block[at], block[at + 1]])
     }
 
     /// Where entry `i` begins, not yet checked.
     #[inline(always)]
     pub(crate) fn offset(&self, block: &[u8], i: usize) -> Option<usize> {
-        debug_assert!(i < self.count);
+        debug_assert!(i < self.count());
         if self.wide {
-            Some(u32_at(block, self.offsets_at + 4 * i)? as usize)
+            Some(u32_at(block, self.offsets_at as usize + 4 * i)? as usize)
         } else {
-            let at = self.offsets_at + 2 * i;
+            let at = self.offsets_at as usize + 2 * i;
             Some(usize::from(u16::from_le_bytes([*block.get(at)?, *block.get(at + 1)?])))
         }
     }
@@ -170,16 +180,16 @@ impl Layout {
     /// Decodes the entry that begins at `at`.
     #[inline(always)]
     fn decode(&self, block: &[u8], mut at: usize) -> Option<RawEntry> {
-        let entries = block.get(..self.prefix_at)?;
+        let entries = block.get(..self.prefix_at as usize)?;
         let suffix_len = varint32(entries, &mut at)? as usize;
         let value_len = varint32(entries, &mut at)? as usize;
         // Eight bytes whatever there is: the block's end comes behind the entries.
         let trailer = u64_at(block, at)? & self.trailer_mask;
         let trailer = Trailer::checked(self.trailer_base.wrapping_add(trailer))?;
-        let suffix_at = at + self.trailer_bytes;
+        let suffix_at = at + usize::from(self.trailer_bytes);
         let value_at = suffix_at + suffix_len;
         let end = value_at + value_len;
-        (end <= self.prefix_at).then_some(RawEntry { trailer, suffix_at, value_at, end })
+        (end <= self.prefix_at as usize).then_some(RawEntry { trailer, suffix_at, value_at, end })
     }
 
     /// Splits `key` at the common prefix: the suffix to search for, or, if the key does not begin with the prefix, on which
@@ -201,19 +211,19 @@ impl Layout {
         };
         let wanted = head(suffix);
         let first = simd::count_below(self.heads(block), wanted);
-        if first == self.count || self.head(block, first) != wanted {
+        if first == self.count() || self.head(block, first) != wanted {
             return Some(None);
         }
         let at = self.offset(block, first)?;
         // The rest of the entry, while its beginning is waited for.
         simd::prefetch(block, at + 64);
-        if first + 1 == self.count || self.head(block, first + 1) != wanted {
+        if first + 1 == self.count() || self.head(block, first + 1) != wanted {
             // The usual case.
             let entry = self.decode(block, at)?;
             return Some((entry.suffix(block) == suffix && entry.trailer <= bound).then_some(entry));
         }
         let i = self.seek_suffix(block, suffix, bound, first)?;
-        if i == self.count {
+        if i == self.count() {
             return Some(None);
         }
         let entry = self.entry(block, i)?;
@@ -224,12 +234,12 @@ impl Layout {
     pub(crate) fn seek(&self, block: &[u8], key: &[u8], trailer: Trailer) -> Option<usize> {
         let suffix = match self.suffix_of(block, key) {
             Ok(suffix) => suffix,
-            Err(Ordering::Greater) => return Some(self.count),
+            Err(Ordering::Greater) => return Some(self.count()),
             Err(_) => return Some(0),
         };
         let wanted = head(suffix);
         let low = simd::count_below(self.heads(block), wanted);
-        if low == self.count || self.head(block, low) != wanted {
+        if low == self.count() || self.head(block, low) != wanted {
             return Some(low);
         }
         self.seek_suffix(block, suffix, trailer, low)
@@ -240,7 +250,7 @@ impl Layout {
     fn seek_suffix(&self, block: &[u8], suffix: &[u8], trailer: Trailer, mut low: usize) -> Option<usize> {
         let mut high = match head(suffix).checked_add(1) {
             Some(next) => simd::count_below(self.heads(block), next).max(low),
-            None => self.count,
+            None => self.count(),
         };
         // A search among a few touches most of them, one after another: fetched together they cost one wait.
         if high - low <= FETCH_TOGETHER {
@@ -267,7 +277,7 @@ impl Layout {
     pub(crate) fn check(&self, block: &[u8]) -> Result<(), &'static str> {
         let mut at = 0;
         let mut last: Option<RawEntry> = None;
-        for i in 0..self.count {
+        for i in 0..self.count() {
             if self.offset(block, i) != Some(at) {
                 return Err("entry offsets that do not follow one another");
             }
@@ -286,7 +296,7 @@ impl Layout {
             at = entry.end;
             last = Some(entry);
         }
-        if at == self.prefix_at { Ok(()) } else { Err("bytes that belong to no entry") }
+        if at == self.prefix_at as usize { Ok(()) } else { Err("bytes that belong to no entry") }
     }
 }
 
