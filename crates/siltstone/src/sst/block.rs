@@ -129,7 +129,7 @@ impl Layout {
             prefix_at: to_u32(prefix_at),
             offsets_at: to_u32(offsets_at),
             heads_at: to_u32(heads_at),
-            count: flagged & !(WIDE | CUT),
+            count: to_u32(count),
             trailer_bytes: to_u8(trailer_bytes),
             wide,
         };

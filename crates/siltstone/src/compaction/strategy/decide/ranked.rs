@@ -94,8 +94,7 @@ fn candidates<'a>(rule: &Rule, choice: &Choice<'a>, runs: &'a [Run]) -> Vec<Pick
         picks.extend(wanted.map(|at| Pick { level, run, at }));
     }
     if runs.len() > 1 {
-        let file = |pick: &Pick<'a>| &pick.run.files[pick.at];
-        picks.sort_by(|a, b| file(a).smallest.cmp(&file(b).smallest).then(file(a).id.cmp(&file(b).id)));
+        picks.sort_by(|a, b| a.file().smallest.cmp(&b.file().smallest).then(a.file().id.cmp(&b.file().id)));
     }
     picks
 }
