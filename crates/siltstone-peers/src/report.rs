@@ -27,6 +27,9 @@ pub(crate) struct Line {
     pub(crate) p999_us: f64,
     pub(crate) max_us: f64,
     pub(crate) slowest_tenth: Option<f64>,
+    pub(crate) stolen_s: f64,
+    pub(crate) max_undisturbed_us: Option<f64>,
+    pub(crate) slowest_undisturbed: Option<f64>,
     pub(crate) settled_kops: Option<f64>,
     /// `settled_kops` over RocksDB's.
     pub(crate) settled_ratio: Option<f64>,
@@ -93,6 +96,9 @@ fn line(group: &[&Row]) -> Line {
         p999_us: over(&|row| row.p999_us),
         max_us: over(&|row| row.max_us),
         slowest_tenth: maybe(&|row| row.slowest_tenth),
+        stolen_s: over(&|row| row.stolen_s),
+        max_undisturbed_us: maybe(&|row| row.max_undisturbed_us),
+        slowest_undisturbed: maybe(&|row| row.slowest_undisturbed),
         settled_kops: maybe(&|row| row.settled_kops),
         settled_ratio: None,
         over_one: None,
@@ -119,6 +125,7 @@ pub(crate) fn table(lines: &[Line]) -> String {
     #[rustfmt::skip]
     let mut table = new_table(&[
         "workload", "engine", "kops/s", "x rocksdb", "spread", "p50 us", "p99 us", "p99.9 us", "max ms", "worst 0.1 s",
+        "stolen s", "max ms, none stolen", "worst 0.1 s, none stolen",
         "settled", "x rocksdb", "x one", "write amp", "space amp", "disk MiB", "CPU s/M", "RSS MiB", "anon MiB",
         "writer kops/s", "its max ms",
     ]);
@@ -138,6 +145,9 @@ pub(crate) fn table(lines: &[Line]) -> String {
             format!("{:.1}", line.p999_us),
             format!("{:.2}", line.max_us / 1000.0),
             maybe(line.slowest_tenth, 2),
+            format!("{:.2}", line.stolen_s),
+            maybe(line.max_undisturbed_us.map(|us| us / 1000.0), 2),
+            maybe(line.slowest_undisturbed, 2),
             maybe(line.settled_kops, 1),
             maybe(line.settled_ratio, 2),
             maybe(line.over_one, 2),
@@ -203,6 +213,9 @@ mod tests {
             p999_us: 1.0,
             max_us: 1.0,
             slowest_tenth: None,
+            stolen_s: 0.0,
+            max_undisturbed_us: None,
+            slowest_undisturbed: None,
             settled_kops: Some(kops / 2.0),
             write_amp: None,
             written_bytes: 0,

@@ -33,6 +33,11 @@ pub(crate) struct Row {
     pub(crate) max_us: f64,
     /// The slowest tenth of a second as a share of the average one; none when the workload took less than two of them.
     pub(crate) slowest_tenth: Option<f64>,
+    /// Seconds that the host of a virtual machine took from all of its processors meanwhile.
+    pub(crate) stolen_s: f64,
+    /// `max_us` and `slowest_tenth` of the tenths of a second in which it took nothing, nor right before or after; none if there are none.
+    pub(crate) max_undisturbed_us: Option<f64>,
+    pub(crate) slowest_undisturbed: Option<f64>,
     /// `kops` when flushing and finishing the compactions counts as well; none for reads.
     pub(crate) settled_kops: Option<f64>,
     /// Bytes made dirty until settled, log included, over bytes put; none where nothing is put.
@@ -152,6 +157,9 @@ impl Meter {
             p999_us: drive.latencies.quantile_us(0.999),
             max_us: drive.latencies.max_us(),
             slowest_tenth: drive.slowest_tenth(),
+            stolen_s: drive.stolen_s(),
+            max_undisturbed_us: drive.max_undisturbed_us(),
+            slowest_undisturbed: drive.slowest_undisturbed(),
             settled_kops: work.writes.then(|| kops(drive.busy() + settled.saturating_duration_since(ended))),
             write_amp: over(written_bytes, work.put_bytes),
             written_bytes,
