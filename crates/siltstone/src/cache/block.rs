@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cache::frames::{Claim, FramePool, Owner, Pinned, frames_in, slot_of};
+use crate::io::HUGE_PAGE_BYTES;
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd::prefetch_address;
 
@@ -186,7 +187,7 @@ impl BlockCache {
     fn is_ready(&self) -> bool {
         let Some(wake) = self.wake.get() else { return true };
         // The first piece shows that there is somebody who reads.
-        let ready = self.pool.ready_frames().max(FramePool::PREPARED_BYTES / self.pool.frame_bytes()).max(1);
+        let ready = self.pool.ready_frames().max(to_usize(HUGE_PAGE_BYTES) / self.pool.frame_bytes()).max(1);
         if self.frames_high.load(Ordering::Relaxed) < ready || !self.free.lock().frames.is_empty() {
             return true;
         }
@@ -229,7 +230,7 @@ impl BlockCache {
                 }
                 let fresh = self.frames_high.fetch_add(1, Ordering::Relaxed);
                 if fresh < self.pool.frames() {
-                    if fresh.is_multiple_of((FramePool::PREPARED_BYTES / self.pool.frame_bytes()).max(1))
+                    if fresh.is_multiple_of((to_usize(HUGE_PAGE_BYTES) / self.pool.frame_bytes()).max(1))
                         && let Some(wake) = self.wake.get()
                     {
                         wake();

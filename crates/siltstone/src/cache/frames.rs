@@ -10,7 +10,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use rustix::mm::Advice;
 
@@ -26,6 +26,9 @@ enum Memory {
     Lines(Vec<Line>),
     Pages(HugePages),
 }
+
+/// So many bytes are made ready with the first frame that is used.
+const LEAST_AHEAD: usize = 16 << 20;
 
 /// From this size on, memory is asked for as huge pages.
 const PAGES_FROM: usize = 3 << 19;
@@ -98,8 +101,6 @@ pub(crate) struct FramePool {
     memory: AlignedBytes,
     frame_bytes: usize,
     frames: usize,
-    /// Bytes of `memory` whose pages are there.
-    ready: AtomicUsize,
     metas: Box<[Meta]>,
     boxes: Box<[UnsafeCell<Box<[u8]>>]>,
 }
@@ -116,35 +117,24 @@ impl FramePool {
             memory: AlignedBytes::new(frames * frame_bytes),
             frame_bytes,
             frames,
-            ready: AtomicUsize::new(0),
             metas: (0..frames + boxes).map(|_| meta()).collect(),
             boxes: (0..boxes).map(|_| UnsafeCell::new(Box::default())).collect(),
         }
     }
 
-    /// Bytes that a call of [`prepare`](Self::prepare) takes from the system.
-    pub(crate) const PREPARED_BYTES: usize = 2 << 20;
-
-    /// Takes the next page of memory from the system if those for the first `used` frames, and for as many more, are not there; whether
-    /// it did. Frames from `most` on are left alone. The first touch of a page takes 0.1 ms, and where the machine is a virtual one and its
-    /// host makes the memory only then, several. Called by one thread.
+    /// Takes the next huge page from the system if those for the first `used` frames, and for as many more, are not there; whether it did.
+    /// Frames from `most` on are left alone. Called by one thread.
     pub(crate) fn prepare(&self, used: usize, most: usize) -> bool {
         let Memory::Pages(pages) = &self.memory.0 else { return false };
-        let ready = self.ready.load(Ordering::Relaxed);
-        let ahead = (used * self.frame_bytes).max(8 * Self::PREPARED_BYTES);
+        let ahead = (used * self.frame_bytes).max(LEAST_AHEAD);
         let wanted = (used * self.frame_bytes + ahead).min(most.min(self.frames) * self.frame_bytes);
-        if used == 0 || ready >= wanted {
-            return false;
-        }
-        pages.populate(to_u64(ready), to_u64(Self::PREPARED_BYTES));
-        self.ready.store(ready + Self::PREPARED_BYTES, Ordering::Relaxed);
-        true
+        used > 0 && pages.prepare(to_u64(wanted))
     }
 
     /// How many frames lie in memory that is ready; all where it is not prepared.
     pub(crate) fn ready_frames(&self) -> usize {
         match &self.memory.0 {
-            Memory::Pages(_) => self.ready.load(Ordering::Relaxed) / self.frame_bytes,
+            Memory::Pages(pages) => to_usize(pages.ready()) / self.frame_bytes,
             Memory::Lines(_) => self.frames,
         }
     }

@@ -13,6 +13,7 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -77,6 +78,8 @@ pub(crate) struct HugePages {
     mapped: usize,
     start: NonNull<u8>,
     len: usize,
+    /// So many bytes were [made ready](Self::prepare).
+    ready: AtomicU64,
 }
 
 // SAFETY: it owns its mapping alone and gives out nothing but a raw pointer.
@@ -111,7 +114,7 @@ impl HugePages {
         // SAFETY: the range lies inside the mapping; the advice changes no byte. Without huge pages the advice fails, and
         // nothing is lost but speed.
         let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxHugepage) };
-        Ok(HugePages { mapping, mapped, start, len })
+        Ok(HugePages { mapping, mapped, start, len, ready: AtomicU64::new(0) })
     }
 
     /// The first byte; aligned to a huge page. Valid for [`len`](HugePages::len) bytes until `self` is dropped.
@@ -120,14 +123,28 @@ impl HugePages {
         self.start.as_ptr()
     }
 
-    /// Takes the pages of `len` bytes from `offset` on, so that nobody waits for them later; as good as the system can. Changes no byte, and
-    /// others may use the memory meanwhile.
-    pub(crate) fn populate(&self, offset: u64, len: u64) {
-        let offset = to_usize(offset).min(self.len);
-        let len = to_usize(len).min(self.len - offset);
-        // SAFETY: the range lies inside the mapping, and populating changes no byte. Kernels before 5.14 refuse; then pages are taken when they
-        // are touched.
-        let _ = unsafe { rustix::mm::madvise(self.start.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
+    /// Takes the next huge page from the system if those of the first `wanted` bytes are not there, so that nobody waits for it later; whether
+    /// it did. The first touch of one takes 0.1 ms, and where the machine is a virtual one and its host makes the memory only then, several.
+    /// Changes no byte; others may use the memory meanwhile. Called by one thread at a time.
+    pub(crate) fn prepare(&self, wanted: u64) -> bool {
+        let ready = self.ready();
+        if ready >= wanted.min(self.len()) {
+            return false;
+        }
+        // SAFETY: the range lies inside the mapping: `ready` and its length are whole huge pages. Populating changes no byte. Kernels before
+        // 5.14 refuse; then pages are taken when they are touched.
+        let _ = unsafe {
+            let page = self.start.as_ptr().add(to_usize(ready));
+            rustix::mm::madvise(page.cast(), to_usize(HUGE_PAGE_BYTES), Advice::LinuxPopulateWrite)
+        };
+        self.ready.store(ready + HUGE_PAGE_BYTES, Ordering::Relaxed);
+        true
+    }
+
+    /// How many bytes were [made ready](Self::prepare).
+    #[inline]
+    pub(crate) fn ready(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// Bytes at [`as_ptr`](HugePages::as_ptr).
@@ -170,13 +187,14 @@ mod tests {
     }
 
     #[test]
-    fn populating_keeps_what_is_there_and_goes_no_further_than_the_end() {
+    fn preparing_keeps_what_is_there_and_goes_no_further_than_the_end() {
         let pages = HugePages::new(2 * HUGE_PAGE_BYTES).unwrap();
         // SAFETY: a byte inside, and nobody else has the pointer.
         unsafe { *pages.as_ptr().add(5) = 9 };
-        pages.populate(0, HUGE_PAGE_BYTES);
-        pages.populate(HUGE_PAGE_BYTES, 100 * HUGE_PAGE_BYTES);
-        pages.populate(u64::MAX, 1);
+        let steps: Vec<(bool, u64)> =
+            [0, 1, HUGE_PAGE_BYTES, u64::MAX, u64::MAX].map(|wanted| (pages.prepare(wanted), pages.ready())).into();
+        let one = HUGE_PAGE_BYTES;
+        assert_eq!(steps, [(false, 0), (true, one), (false, one), (true, 2 * one), (false, 2 * one)]);
         // SAFETY: as above.
         assert_eq!(unsafe { *pages.as_ptr().add(5) }, 9);
     }

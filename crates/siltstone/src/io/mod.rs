@@ -32,7 +32,7 @@ pub use fs::{
 };
 pub use limiter::{Limiter, WorkClass};
 #[allow(unused_imports, reason = "memtables and the block cache take their memory here")]
-pub(crate) use map::HugePages;
+pub(crate) use map::{HUGE_PAGE_BYTES, HugePages};
 pub use meter::IoMeter;
 pub use real::RealFs;
 pub use rng::Rng;

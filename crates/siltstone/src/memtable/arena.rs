@@ -7,7 +7,8 @@
 //! each at least as large as all before it, so that there are at most a few dozen; a record larger than that gets a region of
 //! its own size.
 //!
-//! When an arena goes, its first region is kept in the store's [`ArenaPool`] for the next memtable.
+//! When an arena goes, its first region is kept in the store's [`ArenaPool`] for the next memtable. Until there are such, memory is made ready
+//! ahead of the writer: [`Arena::prepare`] and [`ArenaPool::prepare`].
 //!
 //! A record is written once, before its offset is published, and never changed: readers borrow it for the arena's life.
 #![expect(unsafe_code, reason = "raw memory is what this module hides; records are shared with readers without a lock")]
@@ -15,11 +16,11 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::io::HugePages;
+use crate::io::{HUGE_PAGE_BYTES, HugePages};
 use crate::key::{Entry, Trailer};
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd::{prefetch_address, prefetch_for_appending};
@@ -50,10 +51,12 @@ pub(super) struct Words {
 pub(super) struct Arena {
     first: *mut u8,
     first_bytes: u64,
+    /// The first region, there until the arena goes.
+    first_region: Region,
     /// The further regions: where each starts in the arena, and its memory. `u64::MAX` while there is none.
     starts: [AtomicU64; MAX_REGIONS],
     bases: [AtomicPtr<u8>; MAX_REGIONS],
-    /// What is freed at the end. Locked by the writer when it adds a region, a few times in an arena's life.
+    /// They, to be freed at the end. Locked by the writer when it adds one, a few times in an arena's life.
     owned: Mutex<Vec<Region>>,
     /// Where the first region goes at the end.
     pool: Arc<ArenaPool>,
@@ -64,12 +67,18 @@ pub(super) struct Arena {
 #[derive(Default)]
 pub struct ArenaPool {
     kept: Mutex<Vec<HugePages>>,
+    /// Arenas on huge pages that are in use.
+    used: AtomicUsize,
     /// When a memtable was begun last, by the monotonic clock.
     begun_ns: AtomicU64,
 }
 
 /// A store's memtables take turns: one is filled while another is flushed.
 const POOLED: usize = 2;
+/// A writer comes upon memory that is ready for so many times as much as he has used, and for this much more: at 500 MB/s, and with a system that
+/// needs milliseconds for a huge page, whoever makes it ready is not much faster than he.
+const AHEAD_SHARE: u64 = 4;
+const AHEAD_BYTES: u64 = 4 * HUGE_PAGE_BYTES;
 
 impl ArenaPool {
     /// Notes that a memtable is begun.
@@ -89,6 +98,18 @@ impl ArenaPool {
         drop(kept);
     }
 
+    /// Makes ready where the memtable after `now` begins, if no memory is kept for it and it is not one of a full round. Returns whether it did
+    /// anything. Called by one thread.
+    fn prepare(&self, now: &HugePages) -> bool {
+        if self.used.load(Ordering::Relaxed) > POOLED || !self.kept.lock().is_empty() {
+            return false;
+        }
+        let Ok(pages) = HugePages::new(now.len()) else { return false };
+        while pages.prepare(AHEAD_BYTES) {}
+        self.give(&mut Some(pages));
+        true
+    }
+
     fn take(&self, len: usize) -> Option<HugePages> {
         let mut kept = self.kept.lock();
         let fits = kept.iter().position(|pages| pages.len() >= to_u64(len))?;
@@ -105,7 +126,8 @@ impl ArenaPool {
 
 impl Drop for Arena {
     fn drop(&mut self) {
-        if let Some(Region::Huge(pages)) = self.owned.get_mut().first_mut() {
+        if let Region::Huge(pages) = &mut self.first_region {
+            self.pool.used.fetch_sub(1, Ordering::Relaxed);
             self.pool.give(pages);
         }
     }
@@ -139,9 +161,13 @@ pub(super) fn new(bytes: u64, pool: &Arc<ArenaPool>) -> (Arena, Bump) {
     let pooled = if len >= HUGE_FROM { pool.take(len) } else { None };
     let dirty = pooled.is_some();
     let region = pooled.map_or_else(|| Region::new(len), |pages| Region::Huge(Some(pages)));
+    if matches!(region, Region::Huge(_)) {
+        pool.used.fetch_add(1, Ordering::Relaxed);
+    }
     let arena = Arena {
         first: region.base(),
         first_bytes: to_u64(region.len()),
+        first_region: region,
         starts: [const { AtomicU64::new(u64::MAX) }; MAX_REGIONS],
         bases: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_REGIONS],
         owned: Mutex::new(Vec::new()),
@@ -150,7 +176,6 @@ pub(super) fn new(bytes: u64, pool: &Arc<ArenaPool>) -> (Arena, Bump) {
     // The first line stays empty: offset 0 names nothing.
     let bump =
         Bump { next: to_u64(LINE), end: arena.first_bytes, base: arena.first, start: 0, used: 0, regions: 0, dirty };
-    arena.owned.lock().push(region);
     (arena, bump)
 }
 
@@ -164,6 +189,13 @@ impl Arena {
             return self.first.wrapping_add(to_usize(at));
         }
         self.far_address(at)
+    }
+
+    /// Makes more memory ready for the writer, who has used `used` bytes, or where the next memtable begins once this one is half full. Returns
+    /// whether it did anything. Called by one thread.
+    pub(super) fn prepare(&self, used: u64) -> bool {
+        let Region::Huge(Some(pages)) = &self.first_region else { return false };
+        pages.prepare(used * AHEAD_SHARE + AHEAD_BYTES) || (used >= pages.len() / 2 && self.pool.prepare(pages))
     }
 
     #[cold]

@@ -161,6 +161,12 @@ impl Memtable {
         self.stats.bytes.load(Ordering::Relaxed)
     }
 
+    /// Makes memory ready for the writer before he comes to it; a memtable that nobody writes to takes none. Returns whether it did
+    /// anything. Called by one thread.
+    pub fn prepare(&self) -> bool {
+        !self.is_empty() && self.arena.prepare(self.bytes())
+    }
+
     /// The number of entries: versions, not keys.
     pub fn entries(&self) -> u64 {
         self.stats.entries.load(Ordering::Acquire)

@@ -245,3 +245,29 @@ fn scan(cursor: &mut MemtableCursor, published: usize, forward: bool) {
     }
     assert_eq!(met, published);
 }
+
+/// Memory is made ready ahead of the writer, in proportion to what he has used, and for the next memtable once this one is half full.
+#[test]
+fn memory_is_ready_before_the_writer_comes_to_it() {
+    const CAPACITY: u64 = 32 << 20;
+    let pool = Arc::default();
+    let (mut writer, table) = new_in(MemtableKind::Tree, CAPACITY, &pool);
+    let prepared = |table: &Memtable| std::iter::from_fn(|| table.prepare().then_some(())).count();
+    assert_eq!(prepared(&table), 0, "nobody writes to it");
+    let mut seq = 0u64;
+    let mut fill = |writer: &mut MemtableWriter, bytes: u64| {
+        while writer.table().bytes() < bytes {
+            seq += 1;
+            writer.insert(&seq.to_be_bytes(), Trailer::new(SeqNo(seq), Kind::Put), &[7; 4000]);
+        }
+    };
+    fill(&mut writer, 1 << 20);
+    assert!((6..=7).contains(&prepared(&table)), "four times one mebibyte and eight more, in pages of two");
+    assert_eq!(prepared(&table), 0);
+    fill(&mut writer, CAPACITY);
+    let rest = prepared(&table);
+    assert!((12..=14).contains(&rest), "what is left of 36 MiB, and the memory of the next memtable: {rest}");
+    let (_, next) = new_in(MemtableKind::Tree, CAPACITY, &pool);
+    let (_, third) = new_in(MemtableKind::Tree, CAPACITY, &pool);
+    assert_eq!((prepared(&table), prepared(&next), prepared(&third)), (0, 0, 0), "all of a round are there");
+}

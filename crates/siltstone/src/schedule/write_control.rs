@@ -62,8 +62,8 @@ pub enum WriteControl {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Delay {
-    /// The most that any debt allows, in bytes a second. Default 512 MB: faster than any single writer. Merges are presumed to sustain a
-    /// half of it until they are seen at work.
+    /// The most that any debt allows, in bytes a second. Default 2,048 MB: faster than any single writer. Merges are presumed to sustain an
+    /// eighth of it until they are seen at work.
     pub free_bytes_per_s: u64,
     /// What any debt below 1 allows, in bytes a second. Default 64 kB: the stop is left to the constraint.
     pub least_bytes_per_s: u64,
@@ -79,7 +79,7 @@ pub struct Limit {
 
 impl Default for Delay {
     fn default() -> Delay {
-        Delay { free_bytes_per_s: 512_000_000, least_bytes_per_s: 64_000 }
+        Delay { free_bytes_per_s: 2_048_000_000, least_bytes_per_s: 64_000 }
     }
 }
 
@@ -99,6 +99,8 @@ const SLOPE: f64 = 0.5;
 const FOLLOWS_S: f64 = 20.0;
 /// Without any debt it grows by one such part in a second.
 const GROWS_S: f64 = 16.0;
+/// What merges are presumed to sustain, as a share of what any debt allows.
+const PRESUMED: f64 = 0.125;
 /// Writers who write less than they may show nothing about merges. The rate grows to so many times what they write.
 const MOST_AHEAD: f64 = 1.5;
 /// The rate sinks to so much of what flushes and merges were measured to take.
@@ -144,7 +146,7 @@ impl Sustained {
             WriteControl::Delay(delay) => to_f64(delay.free_bytes_per_s),
             _ => 0.0,
         };
-        Sustained { by_merges: free / 2.0, by_flushes: free, writes_per_s: 0.0 }
+        Sustained { by_merges: free * PRESUMED, by_flushes: free, writes_per_s: 0.0 }
     }
 
     /// Learns from what was seen.
@@ -175,7 +177,10 @@ impl Sustained {
         if held || debt < MIDDLE_DEBT {
             change(&mut self.by_merges, by_debt);
         }
-        change(&mut self.by_flushes, (FLUSHING_SHARE - flushing) / FLUSHES_FOLLOW_S);
+        // The further the rate is above all that was measured, the faster it sinks: what was presumed is no rate to come down from.
+        let far = measured.map_or(1.0, |measured| (self.by_flushes / measured.max(1.0)).max(1.0));
+        let by_flushing = (FLUSHING_SHARE - flushing) / FLUSHES_FOLLOW_S;
+        change(&mut self.by_flushes, if by_flushing < 0.0 { (by_flushing * far).max(-1.0) } else { by_flushing });
     }
 }
 
@@ -274,13 +279,13 @@ mod tests {
     fn the_delay_grows_with_the_debt_never_to_nothing_and_goes_with_it() {
         let control = WriteControl::default();
         let rate = |debt: f64, mb: f64| {
-            let sustained = Sustained { by_merges: mb * MB, by_flushes: 512.0 * MB, writes_per_s: 0.0 };
+            let sustained = Sustained { by_merges: mb * MB, by_flushes: 2048.0 * MB, writes_per_s: 0.0 };
             control.rate(debt, &sustained).map(|rate| rate / MB)
         };
         assert_eq!((rate(0.0, 9.0), rate(-1.0, 9.0)), (None, None));
         let rates: Vec<f64> = (1..=1000).map(|debt| rate(f64::from(debt) / 1000.0, 100.0).unwrap()).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 5.0), "{rates:?}");
-        assert_eq!((rate(0.01, 450.0), rate(1.0, 100.0)), (Some(512.0), Some(0.064)));
+        assert_eq!((rate(0.01, 1900.0), rate(1.0, 100.0)), (Some(2048.0), Some(0.064)));
         let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0 };
         let rates = [0.0, 0.02, 0.1].map(|debt| control.rate(debt, &flushed));
         assert_eq!(rates, [Some(90.0 * MB); 3], "no more than flushes");

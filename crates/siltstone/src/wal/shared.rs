@@ -85,8 +85,11 @@ const FAST_NS: u64 = 1_000_000_000;
 const AHEAD: usize = 4;
 /// And so many files of old segments are kept then to be written over: new blocks and pages cost more than what is written to them.
 const SPARES: usize = 4;
-/// The segment of a log at rest is shorter than others by so much.
-const RESTING_SHARE: u64 = 4;
+/// The first segment of a session, and that of a log at rest, is shorter than others by so much: little of it may be used, and the first write
+/// waits until it is made.
+const SHORT_SHARE: u64 = 4;
+/// A short segment is followed by a long one as soon as so much of it is used: it lasts too short to make one while its last half fills.
+const SHORT_USED_SHARE: u64 = 64;
 
 impl LogShared {
     pub(super) fn new(config: LogConfig, history: &ReplaySummary) -> LogShared {
@@ -234,9 +237,20 @@ impl LogShared {
         let live = state.kept.back().and_then(|kept| kept.live.as_ref());
         match live {
             Some(_) if self.is_fast.load(Ordering::Relaxed) => AHEAD,
-            Some(live) if live.end().offset >= live.bytes / 2 => 1,
+            Some(live) if live.end().offset >= self.prepare_at(live.bytes) => 1,
             _ => 0,
         }
+    }
+
+    /// Where in a segment of `bytes` the next one should be made.
+    pub(super) fn prepare_at(&self, bytes: u64) -> u64 {
+        if bytes < self.usual_bytes() { FIRST_RECORD + bytes / SHORT_USED_SHARE } else { bytes / 2 }
+    }
+
+    /// The first segment of a session, with room for `frame` bytes.
+    pub(super) fn create_first(&self, frame: u64) -> Result<Fresh> {
+        let mut next = self.next.lock();
+        self.create(&mut next, self.short_bytes().max(FIRST_RECORD + frame))
     }
 
     /// A segment with room for `frame` bytes, prepared or made now.
@@ -257,12 +271,12 @@ impl LogShared {
     pub(super) fn create_resting(&self) -> Result<Fresh> {
         let mut next = self.next.lock();
         self.discard_prepared();
-        self.create(&mut next, self.resting_bytes())
+        self.create(&mut next, self.short_bytes())
     }
 
     /// The length of a short segment.
-    pub(super) fn resting_bytes(&self) -> u64 {
-        (self.config.segment_bytes / RESTING_SHARE).max(2 * FIRST_RECORD).next_multiple_of(FIRST_RECORD)
+    pub(super) fn short_bytes(&self) -> u64 {
+        (self.config.segment_bytes / SHORT_SHARE).max(2 * FIRST_RECORD).next_multiple_of(FIRST_RECORD)
     }
 
     /// The first prepared segment; if it is shorter than `needed`, none, and all that are prepared are discarded: what is made next has a
@@ -376,11 +390,14 @@ impl LogShared {
     /// The writer begins to use `live`; it has written its last record to the one before.
     pub(super) fn begin(&self, live: &Arc<Live>) {
         let now_ns = self.config.clock.mono_ns();
-        let before_ns = self.begun_ns.swap(now_ns, Ordering::Relaxed);
+        let took_ns = now_ns.saturating_sub(self.begun_ns.swap(now_ns, Ordering::Relaxed));
+        let mut state = self.state.lock();
         // The first one of a session was not full before.
-        self.is_fast.store(before_ns > 0 && now_ns.saturating_sub(before_ns) < FAST_NS, Ordering::Relaxed);
-        let kept = Kept { id: live.id, bytes: live.bytes, live: Some(Arc::clone(live)) };
-        self.state.lock().kept.push_back(kept);
+        let full = state.kept.back().filter(|kept| kept.live.is_some());
+        let is_short = |kept: &Kept| kept.bytes < self.usual_bytes();
+        let fast_ns = full.map_or(0, |kept| if is_short(kept) { FAST_NS / SHORT_SHARE } else { FAST_NS });
+        self.is_fast.store(took_ns < fast_ns, Ordering::Relaxed);
+        state.kept.push_back(Kept { id: live.id, bytes: live.bytes, live: Some(Arc::clone(live)) });
     }
 
     /// Takes the memory of a full segment, to be given back by the background.

@@ -142,6 +142,32 @@ fn a_record_larger_than_a_segment_gets_its_own() {
 }
 
 #[test]
+fn a_session_begins_in_a_short_segment_and_the_next_one_is_made_at_once() {
+    let fs = new_fs(1);
+    let config = LogConfig { segment_bytes: 64 << 10, ..config(&fs, 1) };
+    let (mut writer, shared) = LogWriter::open(config, &ReplaySummary::default()).unwrap();
+    let mut seq = 0;
+    let mut put = |writer: &mut LogWriter, bytes: usize| {
+        seq += 1;
+        writer.append_put(SeqNo(seq), KeyspaceId(0), b"k", &vec![1; bytes]).unwrap()
+    };
+    put(&mut writer, 10);
+    assert!(!shared.prepare().unwrap(), "whoever writes one record takes a short segment only");
+    put(&mut writer, 300);
+    assert!(writer.is_prepare_due() && shared.prepare().unwrap());
+    assert_eq!(shared.segments(), [SegmentId(1)], "made, and not in use");
+    let lens: Vec<u64> = (0..40)
+        .map(|_| put(&mut writer, 1800))
+        .scan(LogPos::default(), |last, at| {
+            let before = std::mem::replace(last, at);
+            Some((before.segment.0 > 0 && at.segment != before.segment).then_some(before.offset))
+        })
+        .flatten()
+        .collect();
+    assert!(matches!(lens[..], [14_336..=16_384, 61_440..=65_536]), "a quarter of the usual, and the usual: {lens:?}");
+}
+
+#[test]
 fn a_closed_log_accepts_nothing_and_leaves_no_spare_segment() {
     let (fs, _) = closed_log(2, 60, 100);
     let (_, summary) = read(&fs, SegmentId(0), Recovery::Strict).unwrap();

@@ -162,7 +162,10 @@ impl LogWriter {
         if self.shared.is_poisoned() {
             return Err(self.shared.poison_error());
         }
-        let fresh = self.shared.take_fresh(frame)?;
+        let fresh = match self.current {
+            Some(_) => self.shared.take_fresh(frame)?,
+            None => self.shared.create_first(frame)?,
+        };
         self.go_on_in(fresh);
         Ok(())
     }
@@ -173,7 +176,7 @@ impl LogWriter {
     /// # Errors
     /// As [`append_record`](Self::append_record): nothing has changed then.
     pub fn rest(&mut self) -> Result<bool> {
-        let is_long = self.current.as_ref().is_some_and(|current| current.live.bytes > self.shared.resting_bytes());
+        let is_long = self.current.as_ref().is_some_and(|current| current.live.bytes > self.shared.short_bytes());
         if !is_long || self.shared.is_poisoned() {
             return Ok(false);
         }
@@ -186,7 +189,7 @@ impl LogWriter {
         let Fresh { memory, live, seed, is_over } = fresh;
         let link = self.end_segment();
         let (live, offset) = (Arc::new(live), FIRST_RECORD);
-        let prepare_at = live.bytes / 2;
+        let prepare_at = self.shared.prepare_at(live.bytes);
         let mut current =
             Current { memory, live, seed, offset, chain: seed, mark: Mark::default(), is_over, prepare_at };
         current.write_header(LINK_AT, &link.encode(seed));
@@ -208,7 +211,7 @@ impl LogWriter {
         }
     }
 
-    /// Whether the background should call [`LogShared::prepare`]: true once for each segment, when it is half full.
+    /// Whether the background should call [`LogShared::prepare`]: true once for each segment, when it is half full, or a short one hardly used.
     #[inline]
     pub fn is_prepare_due(&mut self) -> bool {
         match &mut self.current {

@@ -1,4 +1,4 @@
-//! The log lane: prepares the next segment and memory for the block cache, removes segments and files that nothing needs any more.
+//! The log lane: prepares the next segment and memory for memtables and the block cache, removes segments and files that nothing needs any more.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -24,7 +24,7 @@ impl Core {
         self.wake(LOG_LANE);
     }
 
-    /// A step of the log lane: prepares the next segment or the cache's memory, removes segments and files that nothing needs.
+    /// A step of the log lane: prepares the next segment, or memory of memtables or the cache, removes segments and files that nothing needs.
     pub(crate) fn log_step(&self) -> LaneStep {
         let Some(log) = &self.log else {
             return LaneStep::Idle;
@@ -50,7 +50,7 @@ impl Core {
                 return LaneStep::IdleFor(Duration::from_millis(100));
             }
         }
-        if self.cache.prepare() || self.remove_obsolete() {
+        if self.prepare_memtables() || self.cache.prepare() || self.remove_obsolete() {
             return LaneStep::Worked;
         }
         // Kept for writers, as long as they come.
@@ -66,6 +66,11 @@ impl Core {
             }
             None => LaneStep::Idle,
         }
+    }
+
+    /// Makes memory ready for the memtables that are written to; whether there was anything to do.
+    fn prepare_memtables(&self) -> bool {
+        self.keyspaces.load().values().any(|keyspace| keyspace.view.load().memtable.table.prepare())
     }
 
     /// How much of obsolete tables may be kept to be written over: as much as the tables of the tree take.
