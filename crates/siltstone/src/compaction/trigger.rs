@@ -4,6 +4,7 @@
 //! are compared.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -108,6 +109,14 @@ pub enum Trigger {
         #[serde(default = "one")]
         share: f64,
     },
+    /// The tree holds many tombstones. Value: tombstones above the last level for each other entry of the tree; each hides one at most, so it bounds
+    /// how much of what the tree takes was deleted. It fires in the level whose tombstones free most, for each byte that a merge with the next level moves, as if
+    /// those below were spread evenly. Comes after everything that is about sizes. Not while a snapshot keeps what was deleted.
+    TombstoneShare {
+        /// As many fire, above 0. Default a third.
+        #[serde(default = "third")]
+        share: f64,
+    },
     /// The tree holds much, whatever it is (RocksDB FIFO's max_table_files_size). Value: its bytes. It looks at the whole tree, and takes
     /// granularity `drop-oldest`: afterwards the tree holds less than the limit, and at least the limit less one file.
     TotalSize {
@@ -179,6 +188,10 @@ const fn half() -> f64 {
     0.5
 }
 
+const fn third() -> f64 {
+    1.0 / 3.0
+}
+
 const fn two_hundred() -> u32 {
     200
 }
@@ -222,6 +235,7 @@ impl Trigger {
             Trigger::TombstoneTtl { .. } => "tombstone-ttl",
             Trigger::ReadAmplification { .. } => "read-amplification",
             Trigger::ReadCost { .. } => "read-cost",
+            Trigger::TombstoneShare { .. } => "tombstone-share",
             Trigger::TotalSize { .. } => "total-size",
             Trigger::DataTtl { .. } => "data-ttl",
             Trigger::Idle { .. } => "idle",
@@ -279,7 +293,7 @@ impl Trigger {
     /// - dynamic level targets, where full levels are compared with what is about to come down to them counted in, times ten (RocksDB);
     /// - data that is dropped, which goes before all else;
     /// - tombstones that have expired, which go before all sizes, the shallowest level first;
-    /// - reads, which come after all sizes (LevelDB, PebblesDB), and idleness, which comes after those.
+    /// - reads (LevelDB, PebblesDB) and what deletes have left, which come after all sizes, and idleness, which comes after those.
     pub fn urgency(&self, shape: &Shape<'_>, level: LevelId, measure: Measure) -> f64 {
         match self {
             Trigger::LevelSaturation { files: None, .. } | Trigger::SortedRuns { .. } => {
@@ -288,9 +302,10 @@ impl Trigger {
             // Dropping costs nothing, and what goes need not be merged.
             Trigger::TotalSize { .. } | Trigger::DataTtl { .. } => 1e12,
             Trigger::TombstoneTtl { .. } => 1e9 * f64::from(MAX_LEVELS - level.0.min(MAX_LEVELS - 1)),
-            Trigger::ReadAmplification { .. } | Trigger::ReadCost { .. } | Trigger::GuardReads { .. } => {
-                1.0 - 1.0 / (1.0 + measure.score())
-            }
+            Trigger::ReadAmplification { .. }
+            | Trigger::ReadCost { .. }
+            | Trigger::TombstoneShare { .. }
+            | Trigger::GuardReads { .. } => 1.0 - 1.0 / (1.0 + measure.score()),
             // The upper levels first: what comes down from them goes on with the rest.
             Trigger::Idle { .. } => -f64::from(level.0),
             _ => measure.score(),
@@ -363,6 +378,12 @@ impl Trigger {
             Trigger::ReadCost { share } => {
                 let merge = Merging::of(shape, level)?;
                 Some(Measure { value: to_f64(merge.paid), threshold: share * to_f64(merge.bytes) })
+            }
+            Trigger::TombstoneShare { share } => {
+                let freeing = || view.levels().filter_map(|level| Some((freed_for_moved(shape, level)?, level)));
+                let (_, best) = freeing().max_by(|a, b| a.0.total_cmp(&b.0).then(b.1.cmp(&a.1)))?;
+                let value = || tombstone_share(view, freeing().map(|(_, level)| level));
+                (level == best).then(|| Measure { value: value(), threshold: *share })
             }
             Trigger::TotalSize { .. } => {
                 let threshold = to_f64(self.limit_bytes(view.sizes));
@@ -531,6 +552,34 @@ impl Merging {
             paid: paid / runs * spared,
         })
     }
+}
+
+/// The tombstones of some levels for each entry of the tree that is none.
+fn tombstone_share(view: &LsmView<'_>, levels: impl Iterator<Item = LevelId>) -> f64 {
+    let tombstones = |run: &Run| run.files.tombstones();
+    let some: u64 = levels.flat_map(|level| &view.level(level).runs).map(tombstones).sum();
+    let others = view.version.runs().map(|(_, run)| run.files.entries().saturating_sub(tombstones(run))).sum::<u64>();
+    to_f64(some) / to_f64(others.max(1))
+}
+
+/// Bytes that the tombstones of a level free in the next one that holds anything, for each byte that a merge of the two moves. None where they
+/// free nothing.
+fn freed_for_moved(shape: &Shape<'_>, level: LevelId) -> Option<f64> {
+    let view = shape.view;
+    let below = || view.levels().filter(|below| *below > level);
+    let idle = || view.level(level).runs.iter().filter(|run| !view.is_consumed(level, run));
+    let tombstones: u64 = idle().map(|run| run.files.tombstones()).sum();
+    let met = below().find_map(|next| Some((next, view.newest_run(next)?)));
+    let (_, met) = met.filter(|(next, _)| shape.is_leveled(*next) && tombstones > 0)?;
+    let is_visible = |file: &Arc<FileMeta>| view.visible_to_all_snapshots(file);
+    if view.oldest_snapshot.is_some() && !idle().flat_map(|run| &run.files).all(is_visible) {
+        return None;
+    }
+    let older: u64 = below().flat_map(|below| &view.level(below).runs).map(|run| run.files.entries()).sum();
+    // Each frees one entry at most.
+    let share_of_older = (to_f64(tombstones) / to_f64(older.max(1))).min(1.0);
+    let moved = idle().map(Run::bytes).sum::<u64>() + met.bytes();
+    Some(share_of_older * to_f64(met.bytes()) / to_f64(moved.max(1)))
 }
 
 /// Bytes that a guard of `level`, not L0, may hold.

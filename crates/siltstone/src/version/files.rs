@@ -22,6 +22,8 @@ struct Columns {
     ids: Vec<SstId>,
     /// Together, modulo 2^64: a damaged manifest may say anything.
     bytes: u64,
+    entries: u64,
+    tombstones: u64,
     /// Those that are slices of a table.
     slices: usize,
 }
@@ -42,6 +44,16 @@ impl Files {
     /// Size of all of them in bytes.
     pub fn bytes(&self) -> u64 {
         self.0.bytes
+    }
+
+    /// Entries of all of them.
+    pub fn entries(&self) -> u64 {
+        self.0.entries
+    }
+
+    /// Those that are tombstones.
+    pub fn tombstones(&self) -> u64 {
+        self.0.tombstones
     }
 
     /// Whether one of them is a slice of a table.
@@ -114,10 +126,14 @@ impl Files {
         };
         for file in &columns.files[part.clone()] {
             columns.bytes = columns.bytes.wrapping_sub(file.bytes);
+            columns.entries = columns.entries.wrapping_sub(file.entries);
+            columns.tombstones = columns.tombstones.wrapping_sub(file.tombstones);
             columns.slices -= usize::from(file.whole.is_some());
         }
         for file in &by {
             columns.bytes = columns.bytes.wrapping_add(file.bytes);
+            columns.entries = columns.entries.wrapping_add(file.entries);
+            columns.tombstones = columns.tombstones.wrapping_add(file.tombstones);
             columns.slices += usize::from(file.whole.is_some());
         }
         columns.ids.splice(part.clone(), by.iter().map(|file| file.id));

@@ -15,3 +15,4 @@ mod release;
 mod schedule;
 mod stitch;
 mod switch;
+mod tombstone_share;

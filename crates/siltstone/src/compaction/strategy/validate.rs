@@ -183,6 +183,12 @@ impl Strategy {
             Trigger::ReadCost { .. } if matches!(self.layout, Layout::Runs { .. }) => {
                 Some("read-cost: layout runs groups its runs, and read-cost weighs levels: it takes another layout")
             }
+            Trigger::TombstoneShare { share } if !(*share > 0.0 && share.is_finite()) => {
+                Some("tombstone-share: share is above 0")
+            }
+            Trigger::TombstoneShare { .. } if matches!(self.layout, Layout::Runs { .. }) => Some(
+                "tombstone-share: layout runs groups its runs, and tombstone-share weighs levels: it takes another layout",
+            ),
             trigger if trigger.wants_files() && !picks_files => {
                 Some("this trigger is about single files: it takes granularity file or files")
             }

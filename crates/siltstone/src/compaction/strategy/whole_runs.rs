@@ -67,6 +67,7 @@ impl<'a> Runs<'a> {
             | Trigger::TombstoneTtl { .. }
             | Trigger::ReadAmplification { .. }
             | Trigger::ReadCost { .. }
+            | Trigger::TombstoneShare { .. }
             | Trigger::TotalSize { .. }
             | Trigger::DataTtl { .. }
             | Trigger::Idle { .. }
