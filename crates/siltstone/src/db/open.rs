@@ -30,7 +30,7 @@ use crate::compaction::{CompactionPolicy, Sizes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{Kind, SeqNo, Trailer};
-use crate::memtable::ArenaPool;
+use crate::memtable::{self, ArenaPool, MemtableWriter};
 use crate::num::{to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
@@ -179,6 +179,8 @@ fn assemble(
     let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
     let mut last_job = 0;
     let now_ms = env.clock.wall_ns() / 1_000_000;
+    let arenas = Arc::<ArenaPool>::default();
+    arenas.touch(env.clock.mono_ns());
     let mut keyspaces = BTreeMap::new();
     let mut memtables = BTreeMap::new();
     for (id, keyspace) in &state.keyspaces {
@@ -191,12 +193,12 @@ fn assemble(
             // A policy of the program's own may have learnt to lose data since the strategy was set.
             policies::allow(&*policy, options.may_lose_oldest)?;
         }
-        let core = keyspace_core(*id, &keyspace.name, options, tree, ring, policy, now_ms);
-        memtables.insert(*id, ActiveMemtable::of(&core.0, core.1));
-        keyspaces.insert(*id, core.0);
+        let (view, writer) = first_view(&options, tree, &arenas);
+        let core = keyspace_core(*id, &keyspace.name, options, view, ring, policy, now_ms);
+        memtables.insert(*id, ActiveMemtable::of(&core, writer));
+        keyspaces.insert(*id, core);
     }
 
-    let arenas = Arc::default();
     let mut replay =
         Replay { memtables, state, arenas: &arenas, counters: &counters, last_seq: state.last_seq, immutable_bytes: 0 };
     let mut apply = |first, records: wal::RecordIter<'_>| replay.apply(first, records);
@@ -312,20 +314,24 @@ fn look_around(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<Looked> {
     Ok(Looked { orphans, highest, is_traced })
 }
 
+/// What a keyspace looks like before its first write, and the writer of its memtable.
+fn first_view(options: &KeyspaceOptions, tree: Tree, arenas: &Arc<ArenaPool>) -> (View, MemtableWriter) {
+    let (writer, table) = memtable::new_in(options.memtable, options.memtable_bytes, arenas);
+    (View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) }, writer)
+}
+
 /// The options, the policy and the limits of a keyspace, and its first view.
 pub(crate) fn keyspace_core(
     id: KeyspaceId,
     name: &str,
     options: KeyspaceOptions,
-    tree: Tree,
+    view: View,
     decisions: Ring,
     policy: Arc<dyn CompactionPolicy>,
     now_ms: u64,
-) -> (Arc<KeyspaceCore>, crate::memtable::MemtableWriter) {
+) -> Arc<KeyspaceCore> {
     let steering = Steering::new(&options.strategy, policy);
     let pace = Pace::new(options.max_write_stall, &options.write_control);
-    let (writer, table) = crate::memtable::new(options.memtable, options.memtable_bytes);
-    let view = View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) };
     let keyspace = KeyspaceCore {
         id,
         name: name.to_owned(),
@@ -353,12 +359,12 @@ pub(crate) fn keyspace_core(
         read_work: ReadWork::default(),
     };
     keyspace.set_limits(&keyspace.view.load().tree.version);
-    (Arc::new(keyspace), writer)
+    Arc::new(keyspace)
 }
 
 impl ActiveMemtable {
     /// The mutable memtable of a new keyspace core.
-    fn of(keyspace: &Arc<KeyspaceCore>, writer: crate::memtable::MemtableWriter) -> ActiveMemtable {
+    fn of(keyspace: &Arc<KeyspaceCore>, writer: MemtableWriter) -> ActiveMemtable {
         let slot = Arc::clone(&keyspace.view.load().memtable);
         ActiveMemtable { keyspace: Arc::clone(keyspace), writer, slot }
     }
@@ -491,7 +497,8 @@ impl Core {
         let tree = Tree::empty();
         let kept = to_usize(u64::from(self.options.decision_records));
         let ring = Ring::new(kept, Vec::new());
-        let (keyspace, writer) = keyspace_core(id, name, options.clone(), tree, ring, policy, self.now_ms());
+        let (view, writer) = first_view(options, tree, &self.arenas);
+        let keyspace = keyspace_core(id, name, options.clone(), view, ring, policy, self.now_ms());
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);
         state.active_bytes += active.slot.table.bytes();

@@ -75,9 +75,10 @@ pub struct ArenaPool {
 
 /// A store's memtables take turns: one is filled while another is flushed.
 const POOLED: usize = 2;
-/// A writer comes upon memory that is ready for so many times as much as he has used, and for this much more: at 500 MB/s, and with a system that
-/// needs milliseconds for a huge page, whoever makes it ready is not much faster than he.
+/// A writer comes upon memory that is ready for so many times as much as he has used: at 500 MB/s, and with a system that needs milliseconds for
+/// a huge page, whoever makes it ready is not much faster than he.
 const AHEAD_SHARE: u64 = 4;
+/// And for this much more, in a store with few memtables. Where there are many, each that is hardly used would take it.
 const AHEAD_BYTES: u64 = 4 * HUGE_PAGE_BYTES;
 
 impl ArenaPool {
@@ -86,10 +87,15 @@ impl ArenaPool {
         self.begun_ns.store(now_ns, Ordering::Relaxed);
     }
 
-    /// When a memtable was begun last, if memory is kept for more.
+    /// When a memtable was begun last.
+    pub(crate) fn begun_ns(&self) -> u64 {
+        self.begun_ns.load(Ordering::Relaxed)
+    }
+
+    /// The same, if memory is kept for more.
     pub(crate) fn touched_ns(&self) -> Option<u64> {
         let any = !self.kept.lock().is_empty();
-        any.then(|| self.begun_ns.load(Ordering::Relaxed))
+        any.then(|| self.begun_ns())
     }
 
     /// Gives the memory back to the system.
@@ -191,11 +197,13 @@ impl Arena {
         self.far_address(at)
     }
 
-    /// Makes more memory ready for the writer, who has used `used` bytes, or where the next memtable begins once this one is half full. Returns
-    /// whether it did anything. Called by one thread.
-    pub(super) fn prepare(&self, used: u64) -> bool {
+    /// Makes more memory ready for the writer, who has used `used` bytes, or where the next memtable begins once this one is half full and `fast`
+    /// says that he will come to it soon. Returns whether it did anything. Called by one thread.
+    pub(super) fn prepare(&self, used: u64, fast: bool) -> bool {
         let Region::Huge(Some(pages)) = &self.first_region else { return false };
-        pages.prepare(used * AHEAD_SHARE + AHEAD_BYTES) || (used >= pages.len() / 2 && self.pool.prepare(pages))
+        let is_one_of_few = self.pool.used.load(Ordering::Relaxed) <= POOLED + 1;
+        let ahead = used * AHEAD_SHARE + if is_one_of_few { AHEAD_BYTES } else { 0 };
+        pages.prepare(ahead) || (fast && used >= pages.len() / 2 && self.pool.prepare(pages))
     }
 
     #[cold]

@@ -161,10 +161,10 @@ impl Memtable {
         self.stats.bytes.load(Ordering::Relaxed)
     }
 
-    /// Makes memory ready for the writer before he comes to it; a memtable that nobody writes to takes none. Returns whether it did
-    /// anything. Called by one thread.
-    pub fn prepare(&self) -> bool {
-        !self.is_empty() && self.arena.prepare(self.bytes())
+    /// Makes memory ready for the writer before he comes to it, and for the next memtable if this one fills `fast`; one that nobody writes to takes
+    /// none. Returns whether it did anything. Called by one thread.
+    pub fn prepare(&self, fast: bool) -> bool {
+        !self.is_empty() && self.arena.prepare(self.bytes(), fast)
     }
 
     /// The number of entries: versions, not keys.

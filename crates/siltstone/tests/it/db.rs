@@ -286,6 +286,31 @@ fn a_dropped_keyspace_leaves_no_file() {
     assert!(most_files > 3);
 }
 
+/// What is made ready for writers, and what is given back when they pause, are not the same thing done and undone for ever.
+#[test]
+fn a_store_with_half_a_memtable_comes_to_rest() {
+    let clock = SimClock::new();
+    let executor = Arc::new(SimExecutor::new(&clock, 1));
+    let fs = SimFs::new(&clock, 1);
+    let env = Env { fs: Arc::new(fs), clock: clock.clone(), executor: executor.clone(), ..Env::default() };
+    // Large enough for huge pages, which are made ready.
+    let mut options = Options { write_memory_bytes: 16 << 20, ..tiny() };
+    options.keyspace.memtable_bytes = 4 << 20;
+    options.log.segment_bytes = 1 << 20;
+    options.log.max_bytes = 64 << 20;
+    let db = Db::open_with("/half", options, env).unwrap();
+    let write = |bytes: u64| {
+        for n in 0..bytes / 1000 {
+            db.default_keyspace().put(key(n), "x".repeat(1000)).unwrap();
+            executor.run_for(1000);
+        }
+    };
+    for bytes in [3_000_000, 9_000_000] {
+        write(bytes);
+        executor.run_for(60_000_000_000);
+    }
+}
+
 /// Tables and log segments are kept for seconds, to be written over, and segments are made ahead; who waits for rest has the space back at once.
 #[test]
 fn at_rest_a_store_takes_what_its_tables_take() {

@@ -70,7 +70,10 @@ impl Core {
 
     /// Makes memory ready for the memtables that are written to; whether there was anything to do.
     fn prepare_memtables(&self) -> bool {
-        self.keyspaces.load().values().any(|keyspace| keyspace.view.load().memtable.table.prepare())
+        // Of one that takes longer to fill, what is made ready for the next one would be given back and made again.
+        let begun = Duration::from_nanos(self.clock.mono_ns().saturating_sub(self.arenas.begun_ns()));
+        let fast = begun < SPARES_LAST;
+        self.keyspaces.load().values().any(|keyspace| keyspace.view.load().memtable.table.prepare(fast))
     }
 
     /// How much of obsolete tables may be kept to be written over: as much as the tables of the tree take.
