@@ -136,7 +136,8 @@ pub enum Trigger {
     /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
     /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
     /// write. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
-    /// was to fire. So it fires between `after` and twice as long after the last write.
+    /// was to fire. So it fires between `after` and twice as long after the last write, and at once if somebody waits for rest
+    /// ([`Db::wait_idle`](crate::Db::wait_idle)). With a granularity that merges runs within a level, these become fewer instead.
     Idle {
         /// For how long nothing was written, as "10s", "15m", "12h" or "30d".
         #[serde(deserialize_with = "crate::options::age::deserialize")]

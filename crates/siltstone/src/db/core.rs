@@ -172,7 +172,7 @@ pub(crate) struct KeyspaceCore {
 pub(crate) struct Wrote {
     /// The newest write seen.
     seq: SeqNo,
-    /// When it was seen first; the opening of the keyspace before any.
+    /// When it was seen first; the opening of the keyspace before any, and 0 if somebody has waited for rest since.
     pub(crate) ms: u64,
 }
 
@@ -210,6 +210,12 @@ impl KeyspaceCore {
             wrote.see(table.max_seq(), now_ms);
         }
         wrote.ms
+    }
+
+    /// Somebody waits for rest: what idle stores do is due now, until something new is written.
+    pub(crate) fn rest(&self, now_ms: u64) {
+        self.last_write_ms(now_ms);
+        self.wrote.lock().ms = 0;
     }
 
     /// Notes what is about to leave memory or came into the tree without it.

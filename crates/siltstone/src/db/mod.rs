@@ -233,6 +233,7 @@ impl Db {
     /// Waits until nothing is to be flushed or merged, and gives back what is held ready for writers: files to be written over, log segments made
     /// ahead, the memory of memtables, and all but a quarter of a log segment if the memtables are empty. Who writes nothing for ten seconds gives
     /// it back as well.
+    /// What a strategy's rules do in an idle store (the trigger `idle`) is done first, without their pause.
     ///
     /// # Errors
     /// What keeps background work from going on.

@@ -12,6 +12,7 @@ mod keyspaces;
 mod policies;
 mod read_cost;
 mod release;
+mod rest;
 mod schedule;
 mod stitch;
 mod switch;

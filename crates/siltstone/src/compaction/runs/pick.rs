@@ -16,9 +16,10 @@ use crate::num::to_usize;
 pub enum RunPick {
     /// All: into the next level where levels are physical, into one run of the same group otherwise.
     All {},
-    /// As many as make the rule fire, the oldest: into the next level where levels are physical, into one run of the same group otherwise. So
-    /// each merge takes away the same number of runs, however many have gathered (luo19 section 2); merges of `all` do more at once when
-    /// they are behind, and what is measured then does not last (luo19 section 6.2). With `max_runs`, up to that many where more have gathered.
+    /// As many as make the rule fire, or, if its trigger does not count runs, as the layout allows, the oldest: into the next level where levels
+    /// are physical, into one run of the same group otherwise. So each merge takes away the same number of runs, however many have gathered
+    /// (luo19 section 2); merges of `all` do more at once when they are behind, and what is measured then does not last (luo19 section 6.2).
+    /// With `max_runs`, up to that many where more have gathered.
     /// With `max_left`, so many more that no more than those stay behind: where the next level is merged as a whole, a byte of L0 is then
     /// the cheaper the more are waiting, so that a store which is held to a low debt has something in hand for the time in which it is not.
     Due {

@@ -223,8 +223,11 @@ impl Strategy {
                 return Err("granularity files: count (at least 1) or bytes says how many".to_owned());
             }
             Granularity::SortedRuns { pick } if *pick != RunPick::All {} => {
-                if !matches!(rule.trigger, Trigger::SortedRuns { .. }) {
-                    return Err(format!("pick = \"{}\" takes trigger sorted-runs", pick.name()));
+                // A full level that is merged within stays as full.
+                match (&rule.trigger, pick) {
+                    (Trigger::SortedRuns { .. } | Trigger::Idle { .. }, _) => {}
+                    (Trigger::LevelSaturation { .. }, RunPick::Due { .. }) => {}
+                    _ => return Err(format!("pick = \"{}\" takes trigger sorted-runs or idle", pick.name())),
                 }
                 whole_runs::validate_pick(pick)?;
             }

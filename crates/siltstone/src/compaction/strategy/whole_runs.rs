@@ -276,10 +276,11 @@ pub(super) fn due_in_level(shape: &Shape<'_>, level: LevelId, trigger: &Trigger)
 
 /// How many runs of a group make a rule fire; `own` is what the group says.
 fn due_runs(shape: &Shape<'_>, trigger: &Trigger, own: Option<u32>) -> u32 {
-    match trigger {
-        Trigger::SortedRuns { runs } => runs.or(own).unwrap_or(shape.ratio),
-        _ => shape.ratio,
-    }
+    let asked = match trigger {
+        Trigger::SortedRuns { runs } => *runs,
+        _ => None,
+    };
+    asked.or(own).unwrap_or(shape.ratio)
 }
 
 impl Strategy {

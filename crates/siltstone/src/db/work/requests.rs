@@ -57,11 +57,13 @@ impl Core {
         self.wake(FLUSH_LANE);
         self.wake_compactions();
         self.wait(|| fails() || self.is_flushed())?;
+        // Who waits for rest writes nothing meanwhile: what idle stores do need not wait for its time.
+        self.keyspaces.load().values().for_each(|keyspace| keyspace.rest(self.now_ms()));
         // Again: a flush publishes its tree before it says that there is work, and a lane may have found nothing just before.
         self.wake_compactions();
         self.wait(|| fails() || self.is_idle())?;
         if self.is_idle() {
-            // Who waits for rest writes nothing meanwhile, and wants the store to take what it needs.
+            // And the store is to take what it needs.
             self.rest_now();
             return Ok(());
         }

@@ -216,10 +216,12 @@ mod tests {
             .collect();
         let expected = [
             "sorted-runs L0 4.0/4.0 Blocked([0])",
+            "level-saturation L0 1.0/1.0 Blocked([0])",
             "level-saturation L1 0.75/1.0 Quiet",
             "read-cost L0 0.0/71680.0 Quiet",
             "tombstone-share Quiet",
             "tombstone-share Quiet",
+            "idle L0 0.0/10.0 Quiet",
             "runs L1 1.0/2.0 Quiet",
         ];
         assert_eq!(stands, expected);

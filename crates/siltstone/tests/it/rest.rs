@@ -1,0 +1,90 @@
+//! What `one-leveling` does at rest: reads find one run in L0, for little, and L0 still goes down when it holds what it may.
+
+use siltstone::{Db, KeyspaceStats};
+
+use crate::explain::{Machine, load, options};
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A store whose records all lie below L0, and that nothing more was written to.
+fn loaded(machine: &Machine) -> Db {
+    let db = machine.open(&options());
+    load(&db, 3000);
+    db.default_keyspace().compact::<&str>(.., &siltstone::Cancel::new()).unwrap();
+    db
+}
+
+/// Writes so many records, over all keys, and flushes them.
+fn flush(db: &Db, records: u64) {
+    for i in 0..records {
+        db.default_keyspace().put(format!("key-{:04}", 300 / records * i), format!("{i:040}")).unwrap();
+    }
+    db.flush().unwrap();
+}
+
+fn stats(db: &Db) -> KeyspaceStats {
+    db.stats().keyspaces[0].clone()
+}
+
+fn runs_of_l0(db: &Db) -> u64 {
+    stats(db).levels[0].runs
+}
+
+#[test]
+fn runs_of_l0_are_merged_into_one_and_the_rest_stays_as_it_is() {
+    let machine = Machine::new();
+    let db = loaded(&machine);
+    (0..3).for_each(|_| flush(&db, 50));
+    machine.executor.run_until_idle();
+    let before = stats(&db);
+    assert_eq!(before.levels[0].runs, 3);
+    db.wait_idle().unwrap();
+    let after = stats(&db);
+    assert_eq!((after.levels[0].runs, after.levels[1].runs), (1, 1));
+    assert_eq!(after.merge_bytes_read - before.merge_bytes_read, before.levels[0].bytes);
+    let decisions = db.default_keyspace().decisions();
+    assert_eq!(decisions.iter().rfind(|decision| decision.is_merge_done()).unwrap().record.trigger, "idle");
+}
+
+#[test]
+fn it_is_rest_when_nothing_was_written_for_ten_seconds() {
+    let machine = Machine::new();
+    let db = loaded(&machine);
+    for _ in 0..3 {
+        flush(&db, 50);
+        machine.executor.run_for(9 * SECOND);
+    }
+    assert_eq!(runs_of_l0(&db), 3);
+    machine.executor.run_for(12 * SECOND);
+    assert_eq!(runs_of_l0(&db), 1);
+}
+
+#[test]
+fn little_that_came_is_not_worth_a_large_run() {
+    let machine = Machine::new();
+    let db = loaded(&machine);
+    for (records, runs) in [(150, 1), (5, 2), (5, 2), (5, 2), (50, 1)] {
+        flush(&db, records);
+        db.wait_idle().unwrap();
+        assert_eq!(runs_of_l0(&db), runs);
+    }
+}
+
+#[test]
+fn one_run_goes_down_when_it_is_as_large_as_the_runs_that_would() {
+    let machine = Machine::new();
+    let db = loaded(&machine);
+    let memtable_bytes = options().keyspace.memtable_bytes;
+    let (mut bytes, mut went_down) = (0, 0);
+    for n in 0..24 {
+        for i in 0..100 {
+            db.default_keyspace().put(format!("key-{:04}", 24 * i + n), format!("{i:040}")).unwrap();
+        }
+        db.flush().unwrap();
+        db.wait_idle().unwrap();
+        let before = std::mem::replace(&mut bytes, stats(&db).levels[0].bytes);
+        assert!(bytes < 4 * memtable_bytes, "{bytes} bytes in L0");
+        went_down += u64::from(bytes < before);
+    }
+    assert!((3..=6).contains(&went_down), "{went_down} times of 24");
+}
