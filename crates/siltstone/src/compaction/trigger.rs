@@ -135,7 +135,7 @@ pub enum Trigger {
     },
     /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
     /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
-    /// write. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
+    /// write, `after` at most. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
     /// was to fire. So it fires between `after` and twice as long after the last write, and at once if somebody waits for rest
     /// ([`Db::wait_idle`](crate::Db::wait_idle)). With a granularity that merges runs within a level, these become fewer instead.
     Idle {
@@ -396,8 +396,9 @@ impl Trigger {
                 Some(Measure { value, threshold: ttl.as_secs_f64() })
             }
             Trigger::Idle { after } => {
-                let value = to_f64(view.idle_ms()) / 1000.0;
-                (level < view.last_level()).then_some(Measure { value, threshold: after.as_secs_f64() })
+                let threshold = after.as_secs_f64();
+                let value = (to_f64(view.idle_ms()) / 1000.0).min(threshold);
+                (level < view.last_level()).then_some(Measure { value, threshold })
             }
         }
     }

@@ -192,8 +192,11 @@ pub(super) fn pending(keyspace: &Keyspace, pending: &Pending) -> String {
 
 fn nothing(pending: &Pending) -> String {
     let firing: Vec<_> = pending.rules.iter().filter(|rule| rule.appraisal.verdict != Verdict::Quiet).collect();
-    if !firing.is_empty() {
+    if firing.iter().any(|rule| rule.appraisal.verdict != Verdict::Nothing) {
         return "nothing can begin: what fires has to wait".to_owned();
+    }
+    if !firing.is_empty() {
+        return "nothing is due: what fires finds nothing to do".to_owned();
     }
     let measured = pending.rules.iter().filter(|rule| rule.appraisal.value.is_some());
     match measured.max_by(|a, b| a.appraisal.score().total_cmp(&b.appraisal.score())) {
@@ -224,7 +227,7 @@ fn rule(rule: &PendingRule) -> [String; 6] {
             let jobs: Vec<_> = rule.waits_for.iter().map(u64::to_string).collect();
             format!("fires: waits for job {}", jobs.join(", "))
         }
-        Verdict::Nothing => "fires: nothing legal to do".to_owned(),
+        Verdict::Nothing => "fires: finds nothing to do".to_owned(),
     };
     [
         by(&appraisal.reason),
