@@ -183,7 +183,7 @@ pub fn draft(view: &LsmView<'_>, taken: &[usize]) -> Option<Draft> {
     let mut inputs: Vec<PlanInput> = Vec::new();
     let mut left_out = false;
     for (at, (level, run)) in runs {
-        if taken.binary_search(&at).is_ok() || inputs.iter().any(|input| meet(&input.files, run)) {
+        if taken.binary_search(&at).is_ok() || inputs.iter().any(|input| meet(&input.files, &run.files)) {
             inputs.push(PlanInput { level, run: run.order, files: run.files.to_vec() });
         } else {
             left_out = true;
@@ -193,6 +193,18 @@ pub fn draft(view: &LsmView<'_>, taken: &[usize]) -> Option<Draft> {
     // The order says which flush is the newest in a run; an older input may rise to it only if it passes nothing.
     let newest = inputs.iter().find(|input| input.level == last.level).map_or(last, PlanInput::place);
     Some(Draft { output: if left_out { last } else { newest }, inputs })
+}
+
+/// The same runs, if none shares keys with another: the newer ones go to the place of the oldest, which costs nothing.
+pub(super) fn joined(mut draft: Draft) -> Draft {
+    let meets =
+        |(at, newer): (usize, &PlanInput)| draft.inputs[at + 1..].iter().any(|older| meet(&newer.files, &older.files));
+    if !draft.inputs.iter().enumerate().any(meets)
+        && let Some(oldest) = draft.inputs.pop()
+    {
+        draft.output = oldest.place();
+    }
+    draft
 }
 
 /// The borders of shards at which the outputs of a job over `inputs` end, ascending; none outside of its keys.
@@ -209,9 +221,8 @@ pub(super) fn shard_borders(view: &LsmView<'_>, inputs: &[PlanInput], shards: &S
     space.borders(count).filter(|border| first < border && border <= last).collect()
 }
 
-/// Whether some key could be in a file of `files` and in `run`.
-pub(super) fn meet(files: &[Arc<FileMeta>], run: &Run) -> bool {
-    let (mut a, mut b) = (files, &run.files[..]);
+/// Whether some key could be in a file of `a` and in one of `b`, both of one run and in its order.
+pub(super) fn meet(mut a: &[Arc<FileMeta>], mut b: &[Arc<FileMeta>]) -> bool {
     while let ([first, ..], [other, ..]) = (a, b) {
         if first.overlaps(&other.smallest, &other.largest) {
             return true;
@@ -231,7 +242,7 @@ pub(super) fn meet(files: &[Arc<FileMeta>], run: &Run) -> bool {
 pub(super) fn relief(view: &LsmView<'_>, facts: &[RunFact<'_>], excess: usize) -> Option<(Relief, Vec<Considered>)> {
     let runs: Vec<(LevelId, &Run)> = view.version.runs().collect();
     let idle = |at: usize| facts[at].idle;
-    let apart = |at: &usize| idle(*at) && idle(*at + 1) && !meet(&runs[*at].1.files, runs[*at + 1].1);
+    let apart = |at: &usize| idle(*at) && idle(*at + 1) && !meet(&runs[*at].1.files, &runs[*at + 1].1.files);
     if let Some(at) = (0..runs.len().saturating_sub(1)).find(apart) {
         let (level, run) = runs[at];
         let input = PlanInput { level, run: run.order, files: run.files.to_vec() };

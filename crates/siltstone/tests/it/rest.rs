@@ -47,6 +47,26 @@ fn runs_of_l0_are_merged_into_one_and_the_rest_stays_as_it_is() {
 }
 
 #[test]
+fn runs_that_share_no_keys_become_one_without_being_written_again() {
+    let machine = Machine::new();
+    let db = loaded(&machine);
+    for n in [5, 7, 6] {
+        for i in 0..50 {
+            db.default_keyspace().put(format!("key-{n}{i:03}"), format!("{i:040}")).unwrap();
+        }
+        db.flush().unwrap();
+    }
+    machine.executor.run_until_idle();
+    let before = stats(&db);
+    assert_eq!(before.levels[0].runs, 3);
+    db.wait_idle().unwrap();
+    let after = stats(&db);
+    assert_eq!((after.levels[0].runs, after.levels[0].bytes), (1, before.levels[0].bytes));
+    assert_eq!(after.merge_bytes_written, before.merge_bytes_written);
+    assert_eq!(db.default_keyspace().range("key-5".."key-8").unwrap().count(), 150);
+}
+
+#[test]
 fn it_is_rest_when_nothing_was_written_for_ten_seconds() {
     let machine = Machine::new();
     let db = loaded(&machine);
