@@ -13,7 +13,7 @@ use siltstone::schedule::write_control::Limit;
 use siltstone::schedule::{Scheduler, WriteControl};
 
 use self::queue::Queue;
-use super::spec::{Experiment, RunSpec, Setup, Sizes};
+use super::spec::{Experiment, RunSpec, Setup, Sizes, with_excess};
 use crate::load::{Arrivals, Load, LoadResult, Rate, SimWorld, Spacing, Stretch, Trial, TrialResult};
 use crate::num::{count, float, floor};
 use crate::setting;
@@ -102,10 +102,15 @@ struct Job {
     options: Options,
     workload: Workload,
     law: KeyLaw,
+    /// What flushes and merges may write a second, without what tables have too much at this scale.
     bandwidth: u64,
+    scale: u64,
     load: Load,
     queries: bool,
 }
+
+/// What a write of the original costs its client, besides what it makes the disk do, which is far more. At a scale a write stands for so many.
+const WRITE_NS: u64 = 200;
 
 impl Job {
     fn new(setup: &Setup, scale: u64, seed: u64, arrivals: Arrivals) -> anyhow::Result<Job> {
@@ -124,6 +129,7 @@ impl Job {
                 _ => KeyLaw::Uniform,
             },
             bandwidth: (bandwidth_bytes_per_s / scale).max(1),
+            scale,
             load: Load { arrivals, run_ns, warm_up_ns, window_ns, seed },
             queries: false,
         })
@@ -156,9 +162,9 @@ impl Job {
     }
 
     fn load(&self, go_on: &dyn Fn() -> bool) -> anyhow::Result<SimWorld> {
-        let device =
-            Device { bandwidth_bytes_per_s: self.bandwidth, background_writes_only: true, ..Device::default() };
-        let world = SimWorld::new(device, SimWorld::OPERATION_NS, self.workload.seed);
+        let bandwidth_bytes_per_s = with_excess(self.bandwidth, self.options.keyspace.file_bytes, self.scale);
+        let device = Device { bandwidth_bytes_per_s, background_writes_only: true, ..Device::default() };
+        let world = SimWorld::new(device, WRITE_NS * self.scale, self.workload.seed);
         self.trial(&self.load_options()).load(&world, &mut |_, _| go_on())?;
         Ok(world)
     }

@@ -34,8 +34,10 @@ use crate::version::{KeyspaceId, Level};
 /// A writer looks at the clock when it owes this much, and pauses when it is ahead by as much. The kernel's timers are good to about a
 /// fifth of it.
 const PAUSE_NS: u64 = 250_000;
-/// The longest pause: at the lowest rates a large value would owe seconds.
+/// The longest pause: at the lowest rates a large value would owe seconds. Where `delay` may be slower than by default it is longer, as long as
+/// the [least rate](crate::schedule::write_control::Delay::least_bytes_per_s) takes for so many bytes: a small record must be able to pay.
 const LONGEST_PAUSE_NS: u64 = 10_000_000;
+const LONGEST_PAUSE_BYTES: u64 = 640;
 /// The same where a user has said how long a write may wait.
 const LONGEST_PROMISED_PAUSE_NS: u64 = 1_000_000_000;
 /// Of the time in which writers wrote less than they might have, as much may be made good: the kernel wakes them late.
@@ -87,7 +89,13 @@ impl Pace {
     /// may not be faster than their price says, however long that takes.
     pub(crate) fn new(stall: Option<Duration>, control: &WriteControl) -> Pace {
         let stall = stall.map(|stall| u64::try_from(stall.as_nanos()).unwrap_or(u64::MAX));
-        let unpromised = if matches!(control, WriteControl::Limit(_)) { u64::MAX } else { LONGEST_PAUSE_NS };
+        let unpromised = match control {
+            WriteControl::Limit(_) => u64::MAX,
+            WriteControl::Delay(delay) => {
+                LONGEST_PAUSE_NS.max(LONGEST_PAUSE_BYTES * 1_000_000_000 / delay.least_bytes_per_s.max(1))
+            }
+            WriteControl::Stop | WriteControl::CompactionFirst => LONGEST_PAUSE_NS,
+        };
         Pace {
             ns_per_kib: AtomicU64::new(0),
             longest_pause_ns: stall.map_or(unpromised, |stall| stall.min(LONGEST_PROMISED_PAUSE_NS)),
@@ -408,7 +416,7 @@ impl super::work::Compactions {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::write_control::Limit;
+    use crate::schedule::write_control::{Delay, Limit};
 
     const MS: u64 = 1_000_000;
 
@@ -456,6 +464,8 @@ mod tests {
         let delay = WriteControl::default();
         let limit = WriteControl::Limit(Limit { rate_bytes_per_s: 1000 });
         assert_eq!((longest(None, delay), longest(Some(3), delay), longest(None, limit)), (10, 3, 990));
+        let slow = |least_bytes_per_s| WriteControl::Delay(Delay { least_bytes_per_s, ..Delay::default() });
+        assert_eq!((longest(None, slow(6400)), longest(None, slow(1_000_000))), (100, 10), "640 bytes can be paid for");
     }
 
     #[test]
