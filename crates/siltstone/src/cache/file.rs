@@ -441,9 +441,11 @@ impl PurgeQueue {
         }
     }
 
-    /// Takes all files, to be deleted now, of which say [`deleted`](Self::deleted), or to be kept as spares.
-    pub fn take(&self) -> Vec<Obsolete> {
-        std::mem::take(&mut self.files.lock())
+    /// Takes up to `most` files, the oldest first, to be deleted now, of which say [`deleted`](Self::deleted), or to be kept as spares.
+    pub fn take(&self, most: usize) -> Vec<Obsolete> {
+        let mut files = self.files.lock();
+        let most = most.min(files.len());
+        files.drain(..most).collect()
     }
 
     /// Keeps a file that was [taken](Self::take), if with it the spares take at most `most_bytes`. Says whether it does.

@@ -167,7 +167,7 @@ fn an_obsolete_file_is_offered_for_deletion_when_its_last_user_is_gone() {
     assert_eq!(cache.purge_queue().obsolete_bytes(), bytes, "it counts while it is read");
     assert_eq!(get(&reader, 6), "1:6");
     drop(reader);
-    assert_eq!(cache.purge_queue().take(), [Obsolete { id: SstId(1), bytes, was_spare: false }]);
+    assert_eq!(cache.purge_queue().take(2), [Obsolete { id: SstId(1), bytes, was_spare: false }]);
     cache.purge_queue().deleted(bytes);
     assert_eq!(cache.purge_queue().obsolete_bytes(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 1);

@@ -23,7 +23,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::decisions::{DecisionFile, Ring};
 use super::deletes::HeldSeqs;
@@ -204,18 +204,21 @@ impl KeyspaceCore {
 
     /// Looks for new writes; the wall time, in milliseconds, before which there was none.
     pub(crate) fn last_write_ms(&self, now_ms: u64) -> u64 {
+        self.look_for_writes(now_ms).ms
+    }
+
+    /// Somebody waits for rest: what idle stores do is due now, until something new is written.
+    pub(crate) fn rest(&self, now_ms: u64) {
+        self.look_for_writes(now_ms).ms = 0;
+    }
+
+    fn look_for_writes(&self, now_ms: u64) -> MutexGuard<'_, Wrote> {
         let mut wrote = self.wrote.lock();
         let table = &self.view.load().memtable.table;
         if !table.is_empty() {
             wrote.see(table.max_seq(), now_ms);
         }
-        wrote.ms
-    }
-
-    /// Somebody waits for rest: what idle stores do is due now, until something new is written.
-    pub(crate) fn rest(&self, now_ms: u64) {
-        self.last_write_ms(now_ms);
-        self.wrote.lock().ms = 0;
+        wrote
     }
 
     /// Notes what is about to leave memory or came into the tree without it.

@@ -22,7 +22,7 @@ use crate::num::to_u64;
 use crate::schedule::WriteControl;
 use crate::trace;
 use crate::version::KeyspaceId;
-use crate::wal::{LogPos, LogWriter, SegmentId};
+use crate::wal::{LogPos, LogWriter};
 
 /// What a write survives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
@@ -313,28 +313,30 @@ impl Core {
         if active.keyspace.options.write_control == WriteControl::CompactionFirst && !self.has_shape(&active.keyspace) {
             return Err(Stall::Shape);
         }
-        let full = active.slot.table.bytes() >= active.keyspace.options.memtable_bytes;
+        let keyspace = &active.keyspace;
+        let full = active.slot.table.bytes() >= keyspace.options.memtable_bytes;
         let budget_used = state.active_bytes >= self.options.write_memory_bytes / 2;
         if !full && !budget_used && !state.log_rolled {
             return Ok(());
         }
-        if full {
-            let keyspace = Arc::clone(&active.keyspace);
-            if let Some(stall) = self.stall(&keyspace) {
-                return Err(stall);
-            }
-            self.rotate(state, id);
+        // Memory and log belong to all keyspaces: the memtable goes that takes the most of them, whoever writes.
+        let goes = if full {
+            id
         } else if budget_used {
-            // The memory belongs to all keyspaces: the largest memtable goes, whoever writes.
             let largest = state.memtables.iter().max_by_key(|(_, active)| active.slot.table.bytes());
-            let largest = *largest.expect("the keyspace itself is there").0;
-            if let Some(stall) = self.stall_memory(&active.keyspace) {
-                return Err(stall);
-            }
-            self.rotate(state, largest);
+            *largest.expect("the keyspace itself is there").0
+        } else if let Some(oldest) = self.holds_long_log(state) {
+            oldest
         } else {
-            self.shorten_log(state);
+            state.log_rolled = false;
+            return Ok(());
+        };
+        // What another keyspace owes is not this writer's debt.
+        let stall = if goes == id { self.stall(keyspace) } else { self.stall_memory(keyspace) };
+        if let Some(stall) = stall {
+            return Err(stall);
         }
+        self.rotate(state, goes);
         Ok(())
     }
 
@@ -355,15 +357,12 @@ impl Core {
         }
     }
 
-    /// When the log has grown beyond its limit: sets the memtable aside that holds on to its oldest segment.
-    fn shorten_log(&self, state: &mut WriteState) {
-        state.log_rolled = false;
-        let Some(log) = &self.log else { return };
-        if log.bytes() > self.options.log.max_bytes
-            && let Some((id, _)) = oldest_active(state)
-        {
-            self.rotate(state, id);
-        }
+    /// The mutable memtable that holds on to the oldest segment, if the log from there on is longer than its limit. What is older goes when its
+    /// memtables are flushed, or is about to be removed.
+    fn holds_long_log(&self, state: &WriteState) -> Option<KeyspaceId> {
+        let firsts = state.memtables.iter().filter_map(|(id, active)| Some((*id, active.slot.first_segment()?)));
+        let (id, oldest) = firsts.min_by_key(|(_, segment)| *segment)?;
+        (self.log.as_ref()?.bytes_from(oldest) > self.options.log.max_bytes).then_some(id)
     }
 
     /// Sets a memtable aside to be flushed and begins a new one.
@@ -426,15 +425,6 @@ impl Core {
         let limit = self.immutable_limit(keyspace);
         (bytes >= limit).then_some(Stall::Memory { bytes, limit })
     }
-}
-
-/// The mutable memtable that holds on to the oldest log segment.
-fn oldest_active(state: &WriteState) -> Option<(KeyspaceId, SegmentId)> {
-    state
-        .memtables
-        .iter()
-        .filter_map(|(id, active)| Some((*id, active.slot.first_segment()?)))
-        .min_by_key(|(_, segment)| *segment)
 }
 
 fn drop_stall(core: &Core, waited: Option<(KeyspaceId, u64)>) {

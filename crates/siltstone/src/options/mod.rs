@@ -72,7 +72,8 @@ pub struct LogOptions {
     /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size,
     /// and a log whose writers rest goes on in one of a quarter.
     pub segment_bytes: u64,
-    /// When the segments that are kept exceed this, the memtables that hold on to the oldest one are flushed. Default 256 MiB.
+    /// When the log exceeds this from the first segment on that a mutable memtable needs, that memtable is set aside for its flush. What memtables need
+    /// that were set aside before, at most `write_memory_bytes` of them, comes on top. Default 256 MiB.
     pub max_bytes: u64,
 }
 

@@ -438,8 +438,14 @@ impl LogShared {
 
     /// Bytes of records in the segments that are kept, headers included.
     pub fn bytes(&self) -> u64 {
+        self.bytes_from(SegmentId(0))
+    }
+
+    /// The same, of segment `first` and those behind it.
+    pub fn bytes_from(&self, first: SegmentId) -> u64 {
         let state = self.state.lock();
-        state.kept.iter().map(|kept| kept.live.as_ref().map_or(kept.bytes, |live| live.end().offset)).sum()
+        let needed = state.kept.iter().rev().take_while(|kept| kept.id >= first);
+        needed.map(|kept| kept.live.as_ref().map_or(kept.bytes, |live| live.end().offset)).sum()
     }
 
     /// The segments that are kept, ascending.

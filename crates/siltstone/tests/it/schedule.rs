@@ -207,6 +207,49 @@ fn a_limit_is_kept_and_compaction_first_waits_for_the_shape() {
     assert!(db.stats().compactions > 10);
 }
 
+/// A writer who fills segments faster than they are made, where the log of mutable memtables may have so many bytes; the flushes per full memtable.
+fn outrun_the_log(max_bytes: u64) -> f64 {
+    let machine = Machine::new();
+    machine.fs.set_device(None);
+    machine.executor.set_side_by_side(true);
+    machine.executor.set_step_cost_ns(200_000);
+    let mut options = with(|keyspace| {
+        keyspace.strategy = "tiering".to_owned();
+        keyspace.write_control = WriteControl::Stop;
+        keyspace.memtable_bytes = 32 << 10;
+    });
+    options.write_memory_bytes = 256 << 10;
+    options.log.segment_bytes = 8 << 10;
+    options.log.max_bytes = max_bytes;
+    let db = machine.open(&options);
+    let (mut most_log, mut most_dead) = (0, 0);
+    for n in 0..5000 {
+        // A segment takes three of them, and each step of the background takes longer.
+        db.default_keyspace().put(format!("key-{:05}", n * 7919 % 3000), "x".repeat(1000)).unwrap();
+        machine.executor.run_for(20_000);
+        let (stats, files) = (db.stats(), machine.fs.files());
+        let keyspace = &stats.keyspaces[0];
+        assert!(keyspace.runs + keyspace.immutables <= keyspace.stop_runs, "{stats:?}");
+        assert!(stats.memtable_bytes <= options.write_memory_bytes + keyspace.memtable_bytes, "{stats:?}");
+        let tables = files.into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "sst"));
+        let tables: u64 = tables.map(|(_, bytes)| bytes).sum();
+        most_log = most_log.max(stats.log_kept_bytes);
+        most_dead = most_dead.max(tables - stats.disk_bytes - stats.spare_bytes);
+    }
+    let stats = db.stats();
+    assert!(stats.stalls > 10);
+    assert!(most_log < 2 * options.write_memory_bytes, "{most_log} bytes of log were kept");
+    assert!(most_dead < 768 << 10, "{most_dead} bytes of tables that are in no tree");
+    stats.flushes as f64 / (stats.user_bytes_written as f64 / options.keyspace.memtable_bytes as f64)
+}
+
+#[test]
+fn a_writer_who_is_faster_than_the_log_is_made_passes_no_limit() {
+    // A memtable with a log of its own of 88 KiB is full before it is set aside; one that may have less is not.
+    let (full, early) = (outrun_the_log(128 << 10), outrun_the_log(64 << 10));
+    assert!(full < 1.1 && early > 1.15, "{full} and {early}");
+}
+
 /// The longest that a write waited in virtual time, and the stalls, when writers write as fast as they can.
 fn longest_wait(stall: Option<Duration>) -> (u64, u64, Vec<Event>) {
     let machine = Machine::new();

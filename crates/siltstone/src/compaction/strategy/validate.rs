@@ -227,6 +227,9 @@ impl Strategy {
                 match (&rule.trigger, pick) {
                     (Trigger::SortedRuns { .. } | Trigger::Idle { .. }, _) => {}
                     (Trigger::LevelSaturation { .. }, RunPick::Due { .. }) => {}
+                    (_, RunPick::Due { .. }) => {
+                        return Err("pick = \"due\" takes trigger sorted-runs, idle or level-saturation".to_owned());
+                    }
                     _ => return Err(format!("pick = \"{}\" takes trigger sorted-runs or idle", pick.name())),
                 }
                 whole_runs::validate_pick(pick)?;

@@ -14,6 +14,8 @@ use crate::wal::SegmentId;
 
 /// Of what is free on the disk, files that are kept to be written over take one in so many bytes at most.
 const SPARE_SHARE_OF_FREE: u64 = 8;
+/// So many obsolete tables are removed before the lane looks again at what the writer needs.
+const REMOVED_A_STEP: usize = 8;
 /// What is kept for writers is kept for so long after they used the last of it.
 const SPARES_LAST: Duration = Duration::from_secs(10);
 
@@ -24,7 +26,8 @@ impl Core {
         self.wake(LOG_LANE);
     }
 
-    /// A step of the log lane: prepares the next segment, or memory of memtables or the cache, removes segments and files that nothing needs.
+    /// A step of the log lane: prepares the next segment, memory of memtables and of the cache, removes segments and files that nothing needs. A
+    /// little of each, since a fast writer always wants one more segment, and what he leaves behind has to go all the same.
     pub(crate) fn log_step(&self) -> LaneStep {
         let Some(log) = &self.log else {
             return LaneStep::Idle;
@@ -33,9 +36,10 @@ impl Core {
             // Reads go on in a store that takes no more writes.
             return if self.cache.prepare() { LaneStep::Worked } else { LaneStep::Idle };
         }
-        match log.prepare() {
-            Ok(true) => return LaneStep::Worked,
-            Ok(false) => {}
+        // First, since the next segment may be written over one of them.
+        self.remove_segments();
+        let mut worked = match log.prepare() {
+            Ok(worked) => worked,
             Err(error) => {
                 // Not needed yet: the writer creates its segment itself if it must, and is told what is wrong then.
                 if error.kind() == ErrorKind::Poisoned {
@@ -45,12 +49,15 @@ impl Core {
                 }
                 self.tell(&Event::Error { doing: "prepare a log segment".to_owned(), error });
                 self.release_spares();
-                self.remove_obsolete();
+                while self.remove_tables(|| self.most_spare_bytes()) {}
                 self.cache.prepare();
                 return LaneStep::IdleFor(Duration::from_millis(100));
             }
-        }
-        if self.prepare_memtables() || self.cache.prepare() || self.remove_obsolete() {
+        };
+        worked |= self.prepare_memtables();
+        worked |= self.cache.prepare();
+        worked |= self.remove_tables(|| self.most_spare_bytes());
+        if worked {
             return LaneStep::Worked;
         }
         // Kept for writers, as long as they come.
@@ -98,7 +105,7 @@ impl Core {
     pub(crate) fn rest_now(&self) {
         self.rest();
         self.remove_segments();
-        self.remove_tables(|| 0);
+        while self.remove_tables(|| 0) {}
     }
 
     /// Nobody writes: gives back what is held ready for writers, log segments, files to be written over, memory of memtables.
@@ -151,24 +158,20 @@ impl Core {
         self.tables.purge_queue().release_spares()
     }
 
-    /// Removes the log segments and the tables that no reader needs any more. Failing is fine: the next open removes them.
-    fn remove_obsolete(&self) -> bool {
-        self.remove_segments();
-        self.remove_tables(|| self.most_spare_bytes())
-    }
-
+    /// Removes the log segments that no open would need. Failing is fine: it is tried again at the next step.
     fn remove_segments(&self) {
         if let Some(log) = &self.log {
             let floor = SegmentId(self.obsolete_before.load(Ordering::Acquire));
-            // What cannot be removed now is tried again at the next step.
             let _ = log.remove_before(floor);
         }
     }
 
-    /// Removes the tables that no reader needs any more, or keeps up to `most_spare_bytes` of them.
+    /// Removes some of the tables that no reader needs any more, or keeps up to `most_spare_bytes` of them. Failing is fine: the next open removes
+    /// them. Returns whether there was any.
     fn remove_tables(&self, most_spare_bytes: impl FnOnce() -> u64) -> bool {
         let queue = self.tables.purge_queue();
-        let obsolete = queue.take();
+        let obsolete = queue.take(REMOVED_A_STEP);
+        let any = !obsolete.is_empty();
         let most_bytes = if obsolete.iter().all(|file| file.was_spare) { 0 } else { most_spare_bytes() };
         let mut removed = false;
         for Obsolete { id, bytes, was_spare } in obsolete {
@@ -183,6 +186,6 @@ impl Core {
             // A merge may have waited for the space.
             self.wake_compactions();
         }
-        removed
+        any
     }
 }
