@@ -96,9 +96,7 @@ pub trait Fs: Send + Sync + 'static {
     /// than what was appended. A file that has other names, or is [open](Self::open), is removed instead. After an error either name may be there.
     fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
     /// Creates a log segment of exactly `bytes` bytes that begins with `header` and goes on with zeros, allocated on disk (a full
-    /// disk shows here, never at a store to memory) and ready to be written without page faults where the system can. Header
-    /// and size are durable when this returns: they are synced before the memory is made ready, when that is still cheap. Without
-    /// a header nothing is synced.
+    /// disk shows here, never at a store to memory). Header and size are durable when this returns; without a header nothing is synced.
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx) -> io::Result<LogSegment>;
     /// As [`create_log`](Self::create_log), in the place of a segment of as many bytes that nobody needs any more, so that its blocks and
     /// pages are used again: it becomes `path` and begins with `header`, durably. What follows is what it held. Fails if it has
@@ -202,6 +200,9 @@ pub struct LogSegment {
 
 /// The file behind a log segment.
 pub trait LogFile: Send + Sync {
+    /// Makes the segment's memory ready to be written without page faults, where the system can. It changes no byte, but a sync writes all
+    /// that was made ready: not earlier than needed. Does nothing once the memory is gone.
+    fn prepare(&self) {}
     /// Says that the writer has just stored `data` at `offset` of the segment's memory. Costs nothing on a real file system; a
     /// simulated one learns here what a crash may keep.
     fn written(&self, offset: u64, data: &[u8], ctx: IoCtx);

@@ -3,7 +3,7 @@
 //! The only unsafe code of `io`. Two owners of mappings, each unmapped when dropped:
 //!
 //! - [`Map`]: a log segment, shared with its file, so what is stored survives the death of the process without a system call
-//!   per write. It is populated when it is made: the writer meets no page fault.
+//!   per write. Another thread populates it before it is used: the writer meets no page fault.
 //! - [`HugePages`]: anonymous memory in 2 MiB pages where the system grants them. A tree walk misses the TLB at nearly every
 //!   step with 4 KiB pages; that was measured to cost more than a tenth of all lookups in memory.
 //!
@@ -14,6 +14,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
@@ -24,12 +25,27 @@ use crate::num::{to_u64, to_usize};
 pub(super) struct Map {
     start: NonNull<u8>,
     len: usize,
+    mapping: Arc<Mapping>,
 }
 
-// SAFETY: a `Map` owns its mapping alone, like a `Box<[u8]>`; it can be sent to and shared with other threads.
+/// The pages of a [`Map`], for other threads: they can have them made ready, and keep none of them once their owner has dropped them.
+#[derive(Debug)]
+pub(super) struct MapPages(Weak<Mapping>);
+
+#[derive(Debug)]
+struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: a `Map` alone reads and writes the bytes of its mapping, like a `Box<[u8]>`; it can be sent to and shared with other threads.
 unsafe impl Send for Map {}
 // SAFETY: as above: shared references give no access to the bytes at all.
 unsafe impl Sync for Map {}
+// SAFETY: it gives no access to the bytes. It can be unmapped in any thread.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl Map {
     /// Maps the first `bytes` bytes of `file`, which must be that long and stay so.
@@ -43,25 +59,36 @@ impl Map {
             rustix::mm::mmap(std::ptr::null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED, file, 0)
         }?;
         let start = NonNull::new(start.cast()).ok_or_else(no_address)?;
-        let map = Map { start, len };
-        // Faults are taken now and in one go. Kernels before 5.14 refuse; then they come one by one, at the first stores.
-        // SAFETY: the range is the mapping just made; populating changes no byte.
-        let _ = unsafe { rustix::mm::madvise(start.as_ptr().cast(), len, Advice::LinuxPopulateWrite) };
-        Ok(map)
+        Ok(Map { start, len, mapping: Arc::new(Mapping { start, len }) })
+    }
+
+    /// Its pages, for other threads.
+    pub(super) fn pages(&self) -> MapPages {
+        MapPages(Arc::downgrade(&self.mapping))
     }
 
     /// Its bytes.
     #[inline]
     pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
-        // SAFETY: the mapping is `len` bytes long, readable and writable until `drop`, and this borrow is exclusive. No other
-        // process writes the file: the store's lock keeps them out.
+        // SAFETY: the mapping is `len` bytes long, readable and writable until `self` drops it, and this borrow is exclusive: nobody else
+        // has a way to the bytes. No other process writes the file: the store's lock keeps them out.
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
-impl Drop for Map {
+impl MapPages {
+    /// Takes the page faults of the first stores, now and in one go. Changes no byte; the owner may write meanwhile.
+    pub(super) fn prepare(&self) {
+        let Some(mapping) = self.0.upgrade() else { return };
+        // Kernels before 5.14 refuse; then faults come one by one, at the first stores.
+        // SAFETY: the range is the whole mapping, which this reference keeps; populating changes no byte.
+        let _ = unsafe { rustix::mm::madvise(mapping.start.as_ptr().cast(), mapping.len, Advice::LinuxPopulateWrite) };
+    }
+}
+
+impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: made by `mmap` with this length, and no borrow outlives `self`. It cannot fail for such a range.
+        // SAFETY: made by `mmap` with this length, and no borrow outlives the map that kept it. It cannot fail for such a range.
         let _ = unsafe { rustix::mm::munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -22,7 +22,7 @@ use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags};
 use rustix::io::ReadWriteFlags;
 
 use self::direct::{DirectReader, DirectWriter};
-use super::map::Map;
+use super::map::{Map, MapPages};
 use super::{
     CreateOptions, DirEntry, FileLock, Fs, IoCtx, LogFile, LogMemory, LogSegment, OpenOptions, ReadableFile, SlotFile,
     WritableFile,
@@ -84,14 +84,13 @@ impl Fs for RealFs {
             allocate(&file, bytes)?;
             if !header.is_empty() {
                 file.write_all_at(header, 0)?;
-                // Before the map is made ready: afterwards all its pages are dirty, and a sync would write every zero.
                 file.sync_all()?;
             }
             Map::shared(&file, bytes)
         };
         // A segment that could not be made leaves nothing behind, above all not its blocks on a full disk.
         let map = make().inspect_err(|_| drop(std::fs::remove_file(path)))?;
-        Ok(LogSegment { memory: LogMemory::mapped(map), file: Arc::new(Segment { file }) })
+        Ok(Segment::with(file, map))
     }
 
     fn create_log_over(&self, old: &Path, path: &Path, bytes: u64, header: &[u8], _: IoCtx) -> io::Result<LogSegment> {
@@ -102,7 +101,7 @@ impl Fs for RealFs {
         // Who has opened it by its old name sees that it has another one now.
         rustix::fs::flock(&file, FlockOperation::Unlock)?;
         let map = Map::shared(&file, bytes)?;
-        Ok(LogSegment { memory: LogMemory::mapped(map), file: Arc::new(Segment { file }) })
+        Ok(Segment::with(file, map))
     }
 
     fn sync_file(&self, path: &Path, _: IoCtx) -> io::Result<()> {
@@ -334,9 +333,21 @@ impl ReadableFile for Reader {
 
 struct Segment {
     file: File,
+    pages: MapPages,
+}
+
+impl Segment {
+    fn with(file: File, map: Map) -> LogSegment {
+        let file = Arc::new(Segment { file, pages: map.pages() });
+        LogSegment { memory: LogMemory::mapped(map), file }
+    }
 }
 
 impl LogFile for Segment {
+    fn prepare(&self) {
+        self.pages.prepare();
+    }
+
     #[inline]
     fn written(&self, _: u64, _: &[u8], _: IoCtx) {}
 

@@ -68,7 +68,7 @@ pub struct Options {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
-    /// Size of a log segment. Default 16 MiB: two or three are mapped at a time, and count as
+    /// Size of a log segment. Default 16 MiB: two or three are in memory at a time, and count as
     /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size,
     /// and a log whose writers rest goes on in one of a quarter.
     pub segment_bytes: u64,

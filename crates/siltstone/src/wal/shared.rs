@@ -50,6 +50,8 @@ pub(super) struct Live {
     pub(super) written: AtomicU64,
     /// Up to where it is known to be durable. The syncing thread stores, the writer reads.
     pub(super) synced_to: AtomicU64,
+    /// Its memory was made ready, or is about to be.
+    is_ready: AtomicBool,
 }
 
 /// A segment that was made and is not in use yet.
@@ -212,23 +214,41 @@ impl LogShared {
         self.poisoned.load(Ordering::Relaxed)
     }
 
-    /// What the background owes the writer: gives back the memory of full segments, and makes the next segment once the current
-    /// one is half full, several and at once where they fill fast. Makes one at most; returns whether it did anything. Called by one lane.
+    /// What the background owes the writer: gives back the memory of full segments, has that of the next one ready, and makes the next segment
+    /// once the current one is half full, several and at once where they fill fast. Makes one at most; returns whether it did anything.
+    /// Called by one lane.
     ///
     /// # Errors
     /// `NoSpace` or `Io`: try again later, nothing is lost. `Poisoned` if the new name could not be made durable.
     pub fn prepare(&self) -> Result<bool> {
         let retired = std::mem::take(&mut *self.retired.lock());
-        let gave_back = !retired.is_empty();
+        let mut worked = !retired.is_empty();
         drop(retired);
-        if self.is_poisoned() || self.prepared.lock().len() >= self.wanted() {
-            return Ok(gave_back);
+        if self.is_poisoned() {
+            return Ok(worked);
+        }
+        worked |= self.make_ready();
+        if self.prepared.lock().len() >= self.wanted() {
+            return Ok(worked);
         }
         let mut next = self.next.lock();
         let fresh = self.create(&mut next, self.config.segment_bytes)?;
         // Before the number is free for the writer: segments are used in the order of their numbers.
         self.prepared.lock().push_back(fresh);
+        drop(next);
+        self.make_ready();
         Ok(true)
+    }
+
+    /// Makes the memory of the segment in use and of the one that comes next ready; whether that was to be done. Those behind wait: what is
+    /// ready counts as written, so the system writes it out where memory is short, and again when it holds records.
+    fn make_ready(&self) -> bool {
+        let take = |live: &Live| (!live.is_ready.swap(true, Ordering::Relaxed)).then(|| Arc::clone(&live.file));
+        let current = self.state.lock().kept.back().and_then(|kept| kept.live.as_deref().and_then(take));
+        let next = self.prepared.lock().front().and_then(|next| take(&next.live));
+        let any = current.is_some() || next.is_some();
+        current.into_iter().chain(next).for_each(|file| file.prepare());
+        any
     }
 
     /// How many segments there should be for the writer to go on with.
@@ -369,9 +389,7 @@ impl LogShared {
             let error = clean_up(Error::io(dir, "syncing the folder of the log", source));
             if error.kind() == ErrorKind::NoSpace { error } else { self.poison_with(&error) }
         })?;
-        let live =
-            Live { id, bytes, file: segment.file, written: AtomicU64::new(FIRST_RECORD), synced_to: AtomicU64::new(0) };
-        Ok(Fresh { memory: segment.memory, live, seed, is_over })
+        Ok(Fresh { memory: segment.memory, live: Live::new(id, bytes, segment.file), seed, is_over })
     }
 
     /// The file of an old segment as a new one, if there is one and that works.
@@ -464,6 +482,11 @@ impl LogShared {
 }
 
 impl Live {
+    pub(super) fn new(id: SegmentId, bytes: u64, file: Arc<dyn LogFile>) -> Live {
+        let (written, synced_to) = (AtomicU64::new(FIRST_RECORD), AtomicU64::new(0));
+        Live { id, bytes, file, written, synced_to, is_ready: AtomicBool::new(false) }
+    }
+
     fn end(&self) -> LogPos {
         LogPos { segment: self.id, offset: self.written.load(Ordering::Acquire) }
     }

@@ -152,7 +152,9 @@ fn a_session_begins_in_a_short_segment_and_the_next_one_is_made_at_once() {
         writer.append_put(SeqNo(seq), KeyspaceId(0), b"k", &vec![1; bytes]).unwrap()
     };
     put(&mut writer, 10);
-    assert!(!shared.prepare().unwrap(), "whoever writes one record takes a short segment only");
+    let files = fs.files().len();
+    assert!(shared.prepare().unwrap() && !shared.prepare().unwrap(), "its memory is made ready");
+    assert_eq!(fs.files().len(), files, "whoever writes one record takes a short segment only");
     put(&mut writer, 300);
     assert!(writer.is_prepare_due() && shared.prepare().unwrap());
     assert_eq!(shared.segments(), [SegmentId(1)], "made, and not in use");

@@ -228,6 +228,7 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     assert!(fs.create_log_over(&path("1"), &path("2"), BYTES, b"x", CTX).is_err(), "with two names");
     fs.remove_file(&path("link"), CTX).unwrap();
     let mut segment = fs.create_log_over(&path("1"), &path("2"), BYTES, b"another", CTX).unwrap();
+    segment.file.prepare();
     assert_eq!(names(fs, dir), [("2".to_owned(), BYTES, false)]);
     segment.memory.bytes_mut()[7..9].copy_from_slice(b"!!");
     segment.file.written(7, b"!!", CTX);
@@ -235,6 +236,10 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     let model = |at: std::ops::Range<usize>| contents("2")[at].to_owned();
     assert_eq!((model(0..10), model(8999..9005)), ("another!!\0".to_owned(), "\0data\0".to_owned()));
     assert_eq!(&segment.memory.bytes_mut()[..9], b"another!!");
+    drop(segment.memory);
+    segment.file.prepare();
+    segment.file.sync(CTX).unwrap();
+    assert_eq!((model(0..10), model(8999..9005)), ("another!!\0".to_owned(), "\0data\0".to_owned()));
 }
 
 fn locks(fs: &dyn Fs, dir: &Path) {

@@ -111,13 +111,7 @@ impl LogFile for Slow {
 fn concurrent_writers_share_syncs() {
     let shared = LogShared::new(config(&new_fs(1), 1), &ReplaySummary::default());
     let slow = Arc::new(Slow { syncs: AtomicU64::new(0) });
-    let live = Arc::new(Live {
-        id: SegmentId(1),
-        bytes: 1 << 20,
-        file: slow.clone(),
-        written: AtomicU64::new(4096),
-        synced_to: AtomicU64::new(0),
-    });
+    let live = Arc::new(Live::new(SegmentId(1), 1 << 20, slow.clone()));
     shared.begin(&live);
     let write_lock = Mutex::new(());
     std::thread::scope(|scope| {
