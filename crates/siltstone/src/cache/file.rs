@@ -225,7 +225,7 @@ impl TableHandle {
     /// # Errors
     /// As for [`table`](Self::table).
     pub fn scan(&self, read_ahead_bytes: usize, ctx: IoCtx, meter: &Arc<IoMeter>) -> Result<TableScan> {
-        let options = OpenOptions { direct: self.cache.direct.compactions, random: false };
+        let options = OpenOptions { direct: self.cache.direct.compactions, random: true };
         let file = meter.reader(meter.time(|| self.open_file(options, ctx))?);
         if let Some(table) = &*self.open.load() {
             return Ok(table.scan_file(file, read_ahead_bytes, ctx));

@@ -7,6 +7,7 @@
 //! remove) after [`Fs::sync_dir`] on its folder. Implementations never retry a failed sync.
 
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ pub struct CreateOptions {
 pub struct OpenOptions {
     /// Bypass the page cache. The implementation does the alignment; a file system without direct I/O falls back quietly.
     pub direct: bool,
-    /// Reads will jump about: no kernel read-ahead (which is 8 MiB on some devices and ruins point reads).
+    /// The system is not to read ahead (which is 8 MiB on some devices): reads jump about, or [tell](ReadableFile::will_read) what comes.
     pub random: bool,
 }
 
@@ -93,14 +94,15 @@ pub trait Fs: Send + Sync + 'static {
     fn create(&self, path: &Path, options: CreateOptions, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
     /// As [`create`](Self::create), in the place of a file that nobody needs: it becomes `path`, and what is appended overwrites
     /// what was in it, so that its blocks on the disk and its pages in memory are used again. Until [`WritableFile::cut`] it may be longer
-    /// than what was appended. A file that has other names, or is [open](Self::open), is removed instead. After an error either name may be there.
+    /// than what was appended. A file that has other names, is [open](Self::open), or is not in memory any more is removed instead. After an error
+    /// either name may be there.
     fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>>;
     /// Creates a log segment of exactly `bytes` bytes that begins with `header` and goes on with zeros, allocated on disk (a full
     /// disk shows here, never at a store to memory). Header and size are durable when this returns; without a header nothing is synced.
     fn create_log(&self, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx) -> io::Result<LogSegment>;
     /// As [`create_log`](Self::create_log), in the place of a segment of as many bytes that nobody needs any more, so that its blocks and
     /// pages are used again: it becomes `path` and begins with `header`, durably. What follows is what it held. Fails if it has
-    /// another size or other names, or is [open](Self::open) for reading. After an error either name may be there.
+    /// another size or other names, is [open](Self::open) for reading, or is not in memory any more. After an error either name may be there.
     fn create_log_over(&self, old: &Path, path: &Path, bytes: u64, header: &[u8], ctx: IoCtx)
     -> io::Result<LogSegment>;
     /// Makes the bytes of an existing file durable: what recovery has read and goes on to rely on.
@@ -164,6 +166,8 @@ pub trait ReadableFile: Send + Sync {
     /// # Errors
     /// `UnexpectedEof` if the file ends before `buf` is full; otherwise what the operating system says.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64, ctx: IoCtx) -> io::Result<()>;
+    /// Says that these bytes will be read soon, so that the system may begin to, and returns at once. Does nothing where it cannot.
+    fn will_read(&self, _range: Range<u64>) {}
     /// The file's size in bytes when it was opened.
     fn bytes(&self) -> u64;
 }

@@ -5,6 +5,7 @@
 //! waits for, and as computing whatever takes the thread off its core between calls.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -54,6 +55,10 @@ struct Metered<F> {
 impl ReadableFile for Metered<Arc<dyn ReadableFile>> {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64, ctx: IoCtx) -> io::Result<()> {
         self.meter.time(|| self.file.read_exact_at(buf, offset, ctx))
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.meter.time(|| self.file.will_read(range));
     }
 
     fn bytes(&self) -> u64 {

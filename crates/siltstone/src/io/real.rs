@@ -11,8 +11,9 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::fs::{File, Metadata, OpenOptions as StdOptions};
-use std::io::{self, ErrorKind, IoSlice, Write};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut, Write};
 use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -214,14 +215,29 @@ fn hold(file: &File, metadata: &Metadata, path: &Path) -> io::Result<()> {
 }
 
 /// A file to be written over, which nobody can open for reading until it is closed or unlocked; none if its bytes are not this name's alone, or are
-/// being read.
+/// being read, or are not in memory any more: then writing over them would read them first, and costs more than new blocks.
 fn open_own(path: &Path) -> io::Result<Option<(File, Metadata)>> {
     let nofollow = flags(OFlags::NOFOLLOW | OFlags::NONBLOCK);
     let file = StdOptions::new().read(true).write(true).custom_flags(nofollow).open(path)?;
     let metadata = file.metadata()?;
     let lock = || rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
     let is_own = metadata.is_file() && metadata.nlink() == 1 && rustix::io::retry_on_intr(lock).is_ok();
-    Ok(is_own.then_some((file, metadata)))
+    Ok((is_own && is_cached(&file, metadata.len())).then_some((file, metadata)))
+}
+
+/// Whether the page cache holds a file, as far as a few of its pages tell.
+fn is_cached(file: &File, bytes: u64) -> bool {
+    const PROBES: u64 = 16;
+    let is_there = |at: u64| {
+        let mut byte = [0];
+        let read = || {
+            let mut into = [IoSliceMut::new(&mut byte)];
+            rustix::io::preadv2(file, &mut into, at, ReadWriteFlags::NOWAIT)
+        };
+        // Who cannot ask without reading may as well read.
+        rustix::io::retry_on_intr(read) != Err(rustix::io::Errno::AGAIN)
+    };
+    (0..PROBES).all(|n| is_there(bytes / PROBES * n))
 }
 
 /// Writes the first bytes of `file` and makes them durable, them alone where the system can: the rest may be megabytes that were
@@ -324,6 +340,12 @@ struct Reader {
 impl ReadableFile for Reader {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64, _: IoCtx) -> io::Result<()> {
         self.file.read_exact_at(buf, offset)
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        // Only advice: without it reads wait for the disk, and come out the same.
+        let _ = NonZeroU64::new(range.end.saturating_sub(range.start))
+            .map(|bytes| rustix::fs::fadvise(&self.file, range.start, Some(bytes), Advice::WillNeed));
     }
 
     fn bytes(&self) -> u64 {

@@ -491,6 +491,8 @@ pub struct Scanned {
     window_at: u64,
     /// Bytes of the window that were read.
     window_len: usize,
+    /// Up to where the file was told that it will be read.
+    told: u64,
     /// A decompressed block.
     raw: Vec<u8>,
     in_raw: bool,
@@ -508,6 +510,7 @@ impl Scanned {
             window: Vec::new(),
             window_at: 0,
             window_len: 0,
+            told: 0,
             raw: Vec::new(),
             in_raw: false,
             at: 0,
@@ -530,7 +533,19 @@ impl Scanned {
         }
         read(table.path(), &*self.file, room_in(&mut self.window, wanted), offset, self.ctx)?;
         (self.window_at, self.window_len) = (offset, wanted);
+        self.tell(offset + to_u64(wanted), table.parts.footer.data_end);
         Ok(0)
+    }
+
+    /// Has the disk work while the window, which ends at `end`, is used: keeps one to two more of them on their way. The system's own read-ahead
+    /// is as long as somebody has set it, which can be more than memory holds for all runs of a merge.
+    fn tell(&mut self, end: u64, data_end: u64) {
+        let step = to_u64(self.read_ahead_bytes);
+        let (from, to) = (self.told.max(end), (end + 2 * step).min(data_end));
+        if from < to && from < end + step {
+            self.file.will_read(from..to);
+            self.told = to;
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -555,6 +556,7 @@ struct Watched {
     bytes: Vec<u8>,
     bad: Option<u64>,
     reads: Arc<Mutex<Vec<(u64, usize)>>>,
+    told: Arc<Mutex<Vec<Range<u64>>>>,
 }
 
 impl ReadableFile for Watched {
@@ -566,9 +568,44 @@ impl ReadableFile for Watched {
         Fixed(self.bytes.clone()).read_exact_at(buf, offset, ctx)
     }
 
+    fn will_read(&self, range: Range<u64>) {
+        self.told.lock().push(range);
+    }
+
     fn bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
+}
+
+#[test]
+fn a_merge_tells_what_it_will_read_a_little_ahead() {
+    let model: Model = (0..20_000u32)
+        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
+        .collect();
+    let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression: Compression::None };
+    let (bytes, _) = write(&model, options);
+    let (reads, told): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
+    let (len, cache) = (bytes.len() as u64, Arc::new(BlockCache::new(0)));
+    let file = Watched { bytes, bad: None, reads: Arc::clone(&reads), told: Arc::clone(&told) };
+    let table = Arc::new(Table::open("test.sst", Arc::new(file), SstId(1), len, cache, CTX).unwrap());
+    assert!(told.lock().is_empty());
+    const WINDOW: u64 = 10_000;
+    let data_end = table.parts.footer.data_end;
+    let mut scan = table.scan(usize::try_from(WINDOW).unwrap(), CTX);
+    scan.seek_first().unwrap();
+    let mut ends = Vec::new();
+    while here(&scan).is_some() {
+        let (at, len) = *reads.lock().last().unwrap();
+        ends.push((at + len as u64, told.lock().last().map_or(0, |range| range.end)));
+        scan.next().unwrap();
+    }
+    for (read, told) in &ends {
+        assert!((WINDOW..=2 * WINDOW).contains(&(told - read)) || *told == data_end, "read to {read}, told to {told}");
+    }
+    let told = told.lock();
+    assert!(told.windows(2).all(|pair| pair[0].end == pair[1].start), "no gap, nothing twice: {told:?}");
+    assert_eq!(told.last().unwrap().end, data_end);
+    assert!(ends.len() == 20_000 && told.len() as u64 <= 2 + data_end / WINDOW, "{} calls", told.len());
 }
 
 #[test]
@@ -581,7 +618,7 @@ fn scans_read_ahead_and_short_ones_do_not() {
         let (bytes, _) = write(&model, options);
         let open = |cache_bytes, bad| {
             let reads = Arc::new(Mutex::new(Vec::new()));
-            let file = Watched { bytes: bytes.clone(), bad, reads: Arc::clone(&reads) };
+            let file = Watched { bytes: bytes.clone(), bad, reads: Arc::clone(&reads), told: Arc::default() };
             let cache = Arc::new(BlockCache::with_frame_bytes(cache_bytes, 256));
             let len = bytes.len() as u64;
             let table = Arc::new(Table::open("test.sst", Arc::new(file), SstId(1), len, cache, CTX).unwrap());

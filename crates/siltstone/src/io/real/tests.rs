@@ -217,6 +217,8 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
 
     const BYTES: u64 = 20_000;
     let mut segment = fs.create_log(&path("1"), BYTES, b"the first", CTX).unwrap();
+    // Only what is in memory is written over.
+    segment.file.prepare();
     segment.memory.bytes_mut()[9000..9004].copy_from_slice(b"data");
     segment.file.written(9000, b"data", CTX);
     drop(segment);
@@ -302,4 +304,40 @@ fn a_segment_that_does_not_fit_leaves_nothing() {
     let path = dir.path().join("1.log");
     assert!(RealFs.create_log(&path, 1 << 55, &[], CTX).is_err());
     assert!(names(&RealFs, dir.path()).is_empty());
+}
+
+/// Storing to a page that is not there reads it first: that is dearer than a new one.
+#[test]
+fn what_is_not_in_memory_any_more_is_not_written_over() {
+    const BYTES: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let old = |name: &str, is_cached: bool| {
+        let mut file = RealFs.create(&path(name), CreateOptions::default(), CTX).unwrap();
+        file.append(&vec![1; to_usize(BYTES)], CTX).unwrap();
+        file.sync(CTX).unwrap();
+        drop(file);
+        if !is_cached {
+            let file = File::open(path(name)).unwrap();
+            rustix::fs::fadvise(&file, 0, None, Advice::DontNeed).unwrap();
+            let mut byte = [0];
+            let read = rustix::io::preadv2(&file, &mut [IoSliceMut::new(&mut byte)], BYTES / 2, ReadWriteFlags::NOWAIT);
+            return read.is_err();
+        }
+        true
+    };
+    assert!(old("1", true) && old("2", true));
+    drop(RealFs.create_over(&path("1"), &path("over"), CTX).unwrap());
+    drop(RealFs.create_log_over(&path("2"), &path("log"), BYTES, b"x", CTX).unwrap());
+    let both = |bytes| [("log".to_owned(), BYTES, false), ("over".to_owned(), bytes, false)];
+    assert_eq!(names(&RealFs, dir.path()), both(BYTES), "not cut yet");
+    RealFs.remove_file(&path("over"), CTX).unwrap();
+
+    // Some file systems keep all of it, whatever they are advised.
+    if old("3", false) && old("4", false) {
+        drop(RealFs.create_over(&path("3"), &path("over"), CTX).unwrap());
+        assert!(RealFs.create_log_over(&path("4"), &path("5"), BYTES, b"x", CTX).is_err());
+        RealFs.remove_file(&path("4"), CTX).unwrap();
+        assert_eq!(names(&RealFs, dir.path()), both(0), "a new one");
+    }
 }
