@@ -327,7 +327,12 @@ fn bench_asks_the_program_of_the_peers() {
     use std::os::unix::fs::PermissionsExt;
     let room = Room::new();
     let (program, peers) = (room.path("siltstone"), room.path("siltstone-peers"));
-    std::fs::copy(env!("CARGO_BIN_EXE_siltstone"), &program).unwrap();
+    // Copied by another process: a program that is open for writing here is open in every child that another test starts at that moment, and
+    // cannot be run as long as it is.
+    let install = |from: &Path, to: &Path| {
+        assert!(Command::new("cp").arg("-p").args([from, to]).status().unwrap().success());
+    };
+    install(Path::new(env!("CARGO_BIN_EXE_siltstone")), &program);
     let bench = |args: &str| {
         let mut command = std::process::Command::new(&program);
         command
@@ -348,8 +353,10 @@ done
 echo "table:$args"
 echo "{\"medians\": [\"$args\"]}" > "$rows"
 "#;
-    std::fs::write(&peers, script).unwrap();
-    std::fs::set_permissions(&peers, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let written = room.path("peers.sh");
+    fs::write(&written, script).unwrap();
+    fs::set_permissions(&written, fs::Permissions::from_mode(0o755)).unwrap();
+    install(&written, &peers);
     let asked =
         "--engines siltstone,rocksdb,fjall --num 500 --value-bytes 100 --reps 3 --seed 301 --workloads fillseq,ycsb-a";
     let told = bench("--peers rocksdb,fjall --num 500 --workloads fillseq,ycsb-a");
