@@ -334,7 +334,7 @@ fn bench_asks_the_program_of_the_peers() {
     };
     install(Path::new(env!("CARGO_BIN_EXE_siltstone")), &program);
     let bench = |args: &str| {
-        let mut command = std::process::Command::new(&program);
+        let mut command = Command::new(&program);
         command
             .arg("bench")
             .args(args.split(' '))
