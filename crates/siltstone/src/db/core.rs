@@ -356,15 +356,23 @@ pub(crate) struct Health {
     /// Set once: a sync or a manifest write failed. Writes are refused from then on.
     poisoned: OnceLock<Error>,
     /// The last failure of each kind of background work that has not succeeded since.
-    background: Mutex<[Option<Error>; 2]>,
+    troubles: Mutex<Vec<(Trouble, Error)>>,
     troubled: AtomicBool,
 }
 
-/// Kinds of background work that can fail and be tried again.
-#[derive(Clone, Copy)]
+/// Background work that failed and will be tried again.
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
-    Flush = 0,
-    Compaction = 1,
+    Flush,
+    /// The merges of a keyspace; none if it failed before it was known whose turn it is.
+    Merge(Option<KeyspaceId>),
+}
+
+impl Trouble {
+    /// Whether it keeps the merges of `keyspace` from going on.
+    pub(crate) fn is_of_merges(self, keyspace: KeyspaceId) -> bool {
+        matches!(self, Trouble::Merge(of) if of.is_none_or(|of| of == keyspace))
+    }
 }
 
 impl Health {
@@ -402,20 +410,29 @@ impl Health {
         }
     }
 
-    pub(crate) fn set_trouble(&self, kind: Trouble, error: Option<Error>) {
-        if error.is_none() && !self.troubled.load(Ordering::Acquire) {
-            return;
-        }
-        let mut background = self.background.lock();
-        background[kind as usize] = error;
-        self.troubled.store(background.iter().any(Option::is_some), Ordering::Release);
+    pub(crate) fn set_trouble(&self, trouble: Trouble, error: Error) {
+        let mut troubles = self.troubles.lock();
+        troubles.retain(|(other, _)| *other != trouble);
+        troubles.push((trouble, error));
+        self.troubled.store(true, Ordering::Release);
     }
 
-    /// The failure that keeps background work from going on, if there is one.
-    pub(crate) fn background(&self) -> Option<Error> {
+    /// What `is_over` says has succeeded, or need not be done any more.
+    pub(crate) fn end_trouble(&self, is_over: impl Fn(Trouble) -> bool) {
+        if !self.troubled.load(Ordering::Acquire) {
+            return;
+        }
+        let mut troubles = self.troubles.lock();
+        troubles.retain(|(trouble, _)| !is_over(*trouble));
+        self.troubled.store(!troubles.is_empty(), Ordering::Release);
+    }
+
+    /// The first failure that keeps background work from going on, of those that matter.
+    pub(crate) fn trouble(&self, matters: impl Fn(Trouble) -> bool) -> Option<Error> {
         if !self.troubled.load(Ordering::Acquire) {
             return None;
         }
-        self.background.lock().iter().flatten().next().cloned()
+        let troubles = self.troubles.lock();
+        troubles.iter().find(|(trouble, _)| matters(*trouble)).map(|(_, error)| error.clone())
     }
 }

@@ -42,7 +42,9 @@ impl Core {
             }
             Ok(count)
         });
-        if ingested.is_err() && !self.health.is_poisoned() && !self.manifest_is_poisoned() {
+        // Closed meanwhile, the folder may be another's, with other files of these numbers: the next open has removed these.
+        let held = self.lock.lock();
+        if ingested.is_err() && held.is_some() && !self.health.is_poisoned() && !self.manifest_is_poisoned() {
             jobs::discard(&*self.fs, &self.dir, outputs.ids(), IoCtx::foreground(IoClass::Meta));
         }
         ingested
@@ -85,7 +87,16 @@ impl Core {
             if outputs.file_bytes() >= keyspace.options.file_bytes {
                 outputs.finish_file(&cx)?;
             }
-            outputs.add(&cx, Entry { key, trailer, value })?;
+            let entry = Entry { key, trailer, value };
+            if outputs.file_bytes() == 0 {
+                // The stream may take its time: no file is made in a folder that was given up meanwhile.
+                let held = self.lock.lock();
+                self.health.check_open()?;
+                outputs.add(&cx, entry)?;
+                drop(held);
+            } else {
+                outputs.add(&cx, entry)?;
+            }
             count += 1;
         }
         Ok((outputs.finish(&cx)?, count))

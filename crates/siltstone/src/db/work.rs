@@ -312,7 +312,7 @@ impl Core {
         if error.kind() == ErrorKind::NoSpace {
             self.give_up_spares();
         }
-        self.health.set_trouble(trouble, Some(error.clone()));
+        self.health.set_trouble(trouble, error.clone());
         self.tell(&Event::Error { doing: doing.to_owned(), error: error.clone() });
         self.notify();
     }

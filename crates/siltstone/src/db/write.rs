@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::core::{Core, FLUSH_LANE, KeyspaceCore, LOG_LANE};
+use super::core::{Core, FLUSH_LANE, KeyspaceCore, LOG_LANE, Trouble};
 use super::read::{MemSlot, View, dropped};
 use crate::batch::{Batch, check_sizes};
 use crate::error::{Error, ErrorKind, Result};
@@ -283,19 +283,10 @@ impl Core {
             self.wake_compactions();
             self.wait(|| {
                 self.health.check_write().is_err()
-                    || self.health.background().is_some()
-                    || self.stall(&keyspace).is_none()
-                    || self.hopeless(&keyspace).is_some()
                     || keyspace.dropped.load(Ordering::Acquire)
+                    || self.ended(stall, &keyspace).is_some()
             })?;
-            if let Some(error) = self.hopeless(&keyspace) {
-                drop_stall(self, waited);
-                return Err(error);
-            }
-            // A full disk must not hang its writers: they are told, and may try again.
-            if self.stall(&keyspace).is_some()
-                && let Some(error) = self.health.background()
-            {
+            if let Some(Err(error)) = self.ended(stall, &keyspace) {
                 drop_stall(self, waited);
                 return Err(error);
             }
@@ -405,18 +396,32 @@ impl Core {
             && keyspace.view.load().immutables.is_empty()
     }
 
-    /// Why waiting is in vain: there are too many runs, and the policy's plans are refused.
-    fn hopeless(&self, keyspace: &KeyspaceCore) -> Option<Error> {
-        let Some(Stall::Runs { runs, limit }) = self.stall(keyspace) else {
-            return None;
+    /// Whether a writer who stopped for `stall` may try again, or what to tell it instead; none while it must wait.
+    fn ended(&self, stall: Stall, keyspace: &KeyspaceCore) -> Option<Result<()>> {
+        let remaining = match stall {
+            // Other keyspaces may have used it up: then no limit of its own matters yet.
+            Stall::Memory { .. } => self.stall_memory(keyspace),
+            _ => self.stall(keyspace),
         };
+        let Some(remaining) = remaining else { return Some(Ok(())) };
+        // A full disk must not hang its writers: they are told, and may try again.
+        let trouble = self.health.trouble(|trouble| match remaining {
+            Stall::Runs { .. } => trouble.is_of_merges(keyspace.id),
+            Stall::Memory { .. } => trouble == Trouble::Flush,
+            Stall::Shape | Stall::Ingest => trouble == Trouble::Flush || trouble.is_of_merges(keyspace.id),
+        });
+        trouble.or_else(|| Self::hopeless(remaining, keyspace)).map(Err)
+    }
+
+    /// Why waiting is in vain: there are too many runs, and the policy's plans are refused.
+    fn hopeless(stall: Stall, keyspace: &KeyspaceCore) -> Option<Error> {
         // A flush makes another tree, for which the policy may have a better plan.
-        if !keyspace.view.load().immutables.is_empty() {
+        if !matches!(stall, Stall::Runs { .. }) || !keyspace.view.load().immutables.is_empty() {
             return None;
         }
         let stuck = keyspace.stuck.lock();
         let why = stuck.as_ref()?;
-        Some(Error::invalid(format!("{}, and nothing is merged: {why}", Stall::Runs { runs, limit })))
+        Some(Error::invalid(format!("{stall}, and nothing is merged: {why}")))
     }
 
     /// Immutable memtables may take what the mutable ones leave of the budget.

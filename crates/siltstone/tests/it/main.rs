@@ -9,6 +9,7 @@ mod fifo;
 mod filters;
 mod golden;
 mod keyspaces;
+mod meanwhile;
 mod policies;
 mod read_cost;
 mod release;

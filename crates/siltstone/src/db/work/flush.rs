@@ -36,7 +36,7 @@ impl Core {
         }
         let Some(active) = &mut state.active else {
             // What had failed need not be done any more.
-            self.health.set_trouble(Trouble::Flush, None);
+            self.health.end_trouble(|trouble| trouble == Trouble::Flush);
             return self.flush_idle();
         };
         let began = self.clock.mono_ns();
@@ -65,7 +65,7 @@ impl Core {
         match ended {
             Ok(()) => {
                 state.retry = Retry::default();
-                self.health.set_trouble(Trouble::Flush, None);
+                self.health.end_trouble(|trouble| trouble == Trouble::Flush);
                 if planted::active(Bug::LostWakeup) {
                     return LaneStep::Idle;
                 }

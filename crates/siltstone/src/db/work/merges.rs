@@ -92,7 +92,7 @@ impl Core {
         match self.choose() {
             Ok(None) => {
                 // What had failed need not be done any more.
-                self.health.set_trouble(Trouble::Compaction, None);
+                self.health.end_trouble(|trouble| trouble != Trouble::Flush);
                 self.merges.lock().planned = at;
                 return None;
             }
@@ -131,10 +131,14 @@ impl Core {
             self.merges.lock().remove(&active.running);
             active.give_back();
         }
+        let keyspace = active.as_ref().map(|active| active.keyspace.id);
         match ended {
             Ok(()) => {
                 self.merges.lock().retry = Retry::default();
-                self.health.set_trouble(Trouble::Compaction, None);
+                self.health.end_trouble(|trouble| match keyspace {
+                    Some(keyspace) => trouble.is_of_merges(keyspace),
+                    None => trouble != Trouble::Flush,
+                });
             }
             Err(error) => {
                 if let Some(active) = &active {
@@ -148,7 +152,7 @@ impl Core {
                         manual.end(Some(error.clone()));
                     }
                     self.merges.lock().retry.failed(self.clock.mono_ns(), &error);
-                    self.put_off("compaction", &error, Trouble::Compaction);
+                    self.put_off("compaction", &error, Trouble::Merge(keyspace));
                 }
             }
         }
