@@ -85,6 +85,8 @@ pub(crate) struct Core {
 
     /// The log; none in a store opened read-only.
     pub(crate) log: Option<Arc<LogShared>>,
+    /// What the log took when the store was opened.
+    pub(crate) log_found_bytes: u64,
     /// The newest sequence number that readers may see.
     pub(crate) visible: AtomicU64,
     /// The next SST number to give out.

@@ -39,6 +39,8 @@ use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
 const LOCK: &str = "LOCK";
+/// A log that takes as much as this many full segments more than its records is flushed as the store is opened.
+const SPARSE_SEGMENTS: u64 = 2;
 
 /// An open store; closes it when the last handle goes.
 pub(crate) struct Open(Arc<Core>);
@@ -209,6 +211,8 @@ fn assemble(
     let active_bytes = memtables.values().map(|active| active.slot.table.bytes()).sum();
 
     let mut rng = env.rng.split("store");
+    // Two or three segments are mapped at a time: where memory is short they are short too.
+    let segment_bytes = options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10));
     let (log, shared) = if env.read_only {
         (None, None)
     } else {
@@ -217,14 +221,16 @@ fn assemble(
             dir: dir.to_path_buf(),
             store_id: state.store_id,
             nonce: rng.next_u64(),
-            // Two or three segments are mapped at a time: where memory is short they are short too.
-            segment_bytes: options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10)),
+            segment_bytes,
             clock: Arc::clone(&env.clock),
         };
         let (writer, shared) = LogWriter::open(config, &history)?;
         (Some(writer), Some(shared))
     };
     let log_segment = log.as_ref().map_or(0, |log| log.end().segment.0);
+    // Each session begins a segment, however little it writes: without a flush now and then they would add up.
+    let log_found_bytes = history.file_bytes();
+    let is_log_sparse = log_found_bytes > history.bytes.saturating_add(SPARSE_SEGMENTS * segment_bytes);
     let core = Arc::new(Core {
         dir: dir.to_path_buf(),
         limiter: Limiter::new(Arc::clone(&env.clock), options.rate_limit_bytes_per_s),
@@ -253,6 +259,7 @@ fn assemble(
         decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
+        log_found_bytes,
         visible: AtomicU64::new(last_seq.0),
         next_sst: AtomicU64::new(next_sst),
         next_job: AtomicU64::new(last_job.saturating_add(1)),
@@ -277,6 +284,11 @@ fn assemble(
     });
     if !core.read_only {
         start_lanes(&core, &*core.executor)?;
+        // If it cannot be flushed now, the next open tries again.
+        if !is_log_sparse || core.flush_all(None).is_ok() {
+            core.rest_log();
+            core.wake(LOG_LANE);
+        }
     }
     if is_traced {
         core.trace_as_requested();
@@ -581,7 +593,7 @@ impl Core {
             cache_misses: cache.misses,
             cache_used_bytes: cache.used_bytes + cache.charged_bytes,
             open_tables: to_u64(self.tables.open_tables()),
-            log_kept_bytes: self.log.as_ref().map_or(0, |log| log.bytes()),
+            log_kept_bytes: self.log.as_ref().map_or(self.log_found_bytes, |log| log.bytes()),
             snapshots,
             spare_bytes: self.tables.purge_queue().spare_bytes(),
             last_seq: self.visible.load(Ordering::Acquire),

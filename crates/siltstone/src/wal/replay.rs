@@ -49,6 +49,11 @@ impl ReplaySummary {
     pub fn end(&self) -> LogPos {
         LogPos { segment: self.tail.segment, offset: self.tail.len }
     }
+
+    /// Bytes that the files of its segments take, of which the valid frames are [`bytes`](Self::bytes).
+    pub fn file_bytes(&self) -> u64 {
+        self.files.iter().map(|(_, bytes)| bytes).sum()
+    }
 }
 
 /// Reads the log of the store `store_id` from segment `from` on (the manifest's log floor; 0 if there was never a log) and hands

@@ -362,6 +362,45 @@ fn at_rest_a_store_takes_what_its_tables_take() {
     assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
 }
 
+/// Each session begins a log segment, however little it writes, and a dropped keyspace leaves what it had logged.
+#[test]
+fn short_sessions_do_not_fill_the_disk_with_their_logs() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
+    options.log.segment_bytes = 32 << 10;
+    let open = || {
+        let executor = Arc::new(SimExecutor::new(&clock, 1));
+        let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), executor, ..Env::default() };
+        Db::open_with("/store", options.clone(), env).unwrap()
+    };
+    let log_bytes = || {
+        let files = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
+        files.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let mut flushes = 0;
+    for n in 0..100 {
+        let db = open();
+        db.default_keyspace().put(key(n), "value").unwrap();
+        flushes += db.stats().flushes;
+        db.close().unwrap();
+        // Two long segments and one that begins, and a short one.
+        assert!(log_bytes() <= 4 * options.log.segment_bytes, "{} bytes after {n} sessions", log_bytes());
+    }
+    assert!((5..25).contains(&flushes), "{flushes} flushes");
+    let db = open();
+    assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
+    db.flush().unwrap();
+    let dropped = db.create_keyspace("dropped", options.keyspace.clone()).unwrap();
+    while log_bytes() < 8 * options.log.segment_bytes {
+        dropped.put(key(1), "x".repeat(1000)).unwrap();
+    }
+    db.drop_keyspace("dropped").unwrap();
+    db.close().unwrap();
+    open().close().unwrap();
+    assert!(log_bytes() <= options.log.segment_bytes, "{} bytes of a dropped keyspace", log_bytes());
+}
+
 #[test]
 fn a_checkpoint_is_a_store_of_its_own() {
     let folder = tempfile::tempdir().unwrap();

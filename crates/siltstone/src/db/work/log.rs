@@ -110,13 +110,7 @@ impl Core {
 
     /// Nobody writes: gives back what is held ready for writers, log segments, files to be written over, memory of memtables.
     fn rest(&self) {
-        if let Err(error) = self.rest_log() {
-            // All that is lost is some of the disk.
-            if error.kind() == ErrorKind::Poisoned {
-                self.health.poison(&error);
-            }
-            self.tell(&Event::Error { doing: "give back a log segment".to_owned(), error });
-        }
+        self.rest_log();
         if let Some(log) = &self.log {
             log.rest();
         }
@@ -124,8 +118,19 @@ impl Core {
         self.tables.purge_queue().release_spares();
     }
 
-    /// If all that was logged is in tables: the log goes on in a short segment, and those before are not needed.
-    fn rest_log(&self) -> Result<()> {
+    /// Gives back the log, if none of it is needed.
+    pub(crate) fn rest_log(&self) {
+        if let Err(error) = self.try_rest_log() {
+            // All that is lost is some of the disk.
+            if error.kind() == ErrorKind::Poisoned {
+                self.health.poison(&error);
+            }
+            self.tell(&Event::Error { doing: "give back a log segment".to_owned(), error });
+        }
+    }
+
+    /// If all that was logged is in tables, or of keyspaces that were dropped: the log goes on in a short segment, and those before are not needed.
+    fn try_rest_log(&self) -> Result<()> {
         {
             let mut state = self.writer.lock();
             let is_needed = |keyspace: &Arc<KeyspaceCore>| {
@@ -136,11 +141,10 @@ impl Core {
                 return Ok(());
             }
             let Some(log) = &mut state.log else { return Ok(()) };
-            if !log.rest()? {
-                return Ok(());
+            if log.rest()? {
+                state.log_end = log.end();
+                self.log_segment.store(state.log_end.segment.0, Ordering::Release);
             }
-            state.log_end = log.end();
-            self.log_segment.store(state.log_end.segment.0, Ordering::Release);
         }
         let mut manifest = self.lock_manifest()?;
         let floor = self.log_floor(None);
