@@ -100,11 +100,11 @@ impl Core {
         let of_interest = || keyspaces.values().filter(|keyspace| only.is_none_or(|only| keyspace.id == only.id));
         let flushed = || of_interest().all(|k| k.view.load().immutables.iter().all(|slot| slot.table.min_seq() > seq));
         self.wake(FLUSH_LANE);
-        self.wait(|| flushed() || self.health.check_write().is_err() || self.health.background().is_some())?;
+        self.wait(|| flushed() || self.health.check_write().is_err() || self.health.failure().is_some())?;
         if flushed() {
             return Ok(());
         }
         self.health.check_write()?;
-        self.health.background().map_or(Ok(()), Err)
+        self.health.failure().map_or(Ok(()), Err)
     }
 }

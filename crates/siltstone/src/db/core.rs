@@ -356,15 +356,17 @@ pub(crate) struct Health {
     /// Set once: a sync or a manifest write failed. Writes are refused from then on.
     poisoned: OnceLock<Error>,
     /// The last failure of each kind of background work that has not succeeded since.
-    background: Mutex<[Option<Error>; 2]>,
+    background: Mutex<[Option<Error>; 3]>,
     troubled: AtomicBool,
 }
 
-/// Kinds of background work that can fail and be tried again.
+/// What can keep background work from going on for a time.
 #[derive(Clone, Copy)]
 pub(crate) enum Trouble {
     Flush = 0,
     Compaction = 1,
+    /// Readers hold all of `extra_space_bytes`.
+    Space = 2,
 }
 
 impl Health {
@@ -411,11 +413,26 @@ impl Health {
         self.troubled.store(background.iter().any(Option::is_some), Ordering::Release);
     }
 
+    /// Whether it is known already that readers hold all of `extra_space_bytes`.
+    pub(crate) fn lacks_space(&self) -> bool {
+        self.first_of(&[Trouble::Space]).is_some()
+    }
+
     /// The failure that keeps background work from going on, if there is one.
     pub(crate) fn background(&self) -> Option<Error> {
+        self.first_of(&[Trouble::Flush, Trouble::Compaction, Trouble::Space])
+    }
+
+    /// The same for who waits for no merge: a lack of space that only merges need is none.
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.first_of(&[Trouble::Flush, Trouble::Compaction])
+    }
+
+    fn first_of(&self, kinds: &[Trouble]) -> Option<Error> {
         if !self.troubled.load(Ordering::Acquire) {
             return None;
         }
-        self.background.lock().iter().flatten().next().cloned()
+        let background = self.background.lock();
+        kinds.iter().find_map(|kind| background[*kind as usize].clone())
     }
 }

@@ -283,7 +283,7 @@ impl Core {
             self.wake_compactions();
             self.wait(|| {
                 self.health.check_write().is_err()
-                    || self.health.background().is_some()
+                    || self.hindrance(&keyspace).is_some()
                     || self.stall(&keyspace).is_none()
                     || self.hopeless(&keyspace).is_some()
                     || keyspace.dropped.load(Ordering::Acquire)
@@ -293,9 +293,7 @@ impl Core {
                 return Err(error);
             }
             // A full disk must not hang its writers: they are told, and may try again.
-            if self.stall(&keyspace).is_some()
-                && let Some(error) = self.health.background()
-            {
+            if let Some(error) = self.hindrance(&keyspace) {
                 drop_stall(self, waited);
                 return Err(error);
             }
@@ -417,6 +415,15 @@ impl Core {
         let stuck = keyspace.stuck.lock();
         let why = stuck.as_ref()?;
         Some(Error::invalid(format!("{}, and nothing is merged: {why}", Stall::Runs { runs, limit })))
+    }
+
+    /// What keeps background work from making the room that a writer of `keyspace` waits for.
+    fn hindrance(&self, keyspace: &KeyspaceCore) -> Option<Error> {
+        match self.stall(keyspace)? {
+            Stall::Runs { .. } | Stall::Shape => self.health.background(),
+            // No merge has to end for these.
+            Stall::Memory { .. } | Stall::Ingest => self.health.failure(),
+        }
     }
 
     /// Immutable memtables may take what the mutable ones leave of the budget.

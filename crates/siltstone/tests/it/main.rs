@@ -14,6 +14,7 @@ mod read_cost;
 mod release;
 mod rest;
 mod schedule;
+mod space;
 mod stitch;
 mod switch;
 mod tombstone_share;
