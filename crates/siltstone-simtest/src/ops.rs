@@ -39,7 +39,8 @@ pub enum Walk {
     Reverse,
     /// From both ends by turns, drawn from this number.
     BothEnds(u64),
-    /// Forward with jumps: at each step a seek to a later key with some probability, drawn from this number.
+    /// With jumps: at each step a seek to a later key with some probability, and from there forward, or from the end back to it. Drawn from this
+    /// number.
     Seeks(u64),
     /// With the lending form (`advance`).
     Lending,

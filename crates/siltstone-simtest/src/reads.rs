@@ -198,24 +198,26 @@ impl World {
     ) -> Check {
         let uid = self.live[slot].uid;
         let mut numbers = numbers;
+        let end = numbers.end;
+        let mut backwards = matches!(walk, Walk::Reverse);
         let mut draws = Rng::new(match walk {
             Walk::BothEnds(seed) | Walk::Seeks(seed) => seed,
             _ => 0,
         });
         let mut buffer = Vec::new();
         for step in 0..limit {
-            let backwards = match walk {
-                Walk::Reverse => true,
-                Walk::BothEnds(_) => draws.one_in(2),
-                _ => false,
-            };
+            if matches!(walk, Walk::BothEnds(_)) {
+                backwards = draws.one_in(2);
+            }
             if matches!(walk, Walk::Seeks(_)) && draws.one_in(4) && !numbers.is_empty() {
                 let target = numbers.start + number(draws.below(u64::from(numbers.end - numbers.start)));
                 let outcome = range.seek(self.key_bytes(target));
                 if self.allow(outcome)?.is_none() {
                     return Ok(());
                 }
-                numbers.start = target;
+                // The back begins anew.
+                numbers = target..end;
+                backwards = draws.one_in(2);
             }
             let have = if matches!(walk, Walk::Lending) {
                 range

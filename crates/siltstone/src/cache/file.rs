@@ -261,6 +261,7 @@ impl TableHandle {
     /// Says that the last file of the table left the tree: it is deleted when the last user drops its handle.
     pub fn mark_obsolete(&self) {
         if !self.obsolete.swap(true, Ordering::AcqRel) {
+            self.cache.purge.held_bytes.fetch_add(self.bytes(), Ordering::AcqRel);
             self.cache.purge.obsolete_bytes.fetch_add(self.bytes(), Ordering::AcqRel);
         }
     }
@@ -318,6 +319,7 @@ impl Drop for TableHandle {
         self.open.store(None);
         self.cache.forget_dead();
         if self.obsolete.load(Ordering::Acquire) {
+            self.cache.purge.held_bytes.fetch_sub(self.bytes(), Ordering::AcqRel);
             self.cache.purge.push(id, self.bytes());
         }
     }
@@ -404,6 +406,8 @@ pub struct PurgeQueue {
     spares: Mutex<Spares>,
     /// Bytes of all files that left the tree and are not deleted, those included that somebody still reads.
     obsolete_bytes: AtomicU64,
+    /// Of them, bytes of those that somebody still reads.
+    held_bytes: AtomicU64,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
@@ -508,5 +512,10 @@ impl PurgeQueue {
     /// Bytes of all files that left the tree and are not deleted yet, those included that somebody still reads.
     pub fn obsolete_bytes(&self) -> u64 {
         self.obsolete_bytes.load(Ordering::Acquire)
+    }
+
+    /// Of them, bytes of the files that somebody still reads; the rest is about to be deleted.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes.load(Ordering::Acquire)
     }
 }

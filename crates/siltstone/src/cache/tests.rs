@@ -165,9 +165,11 @@ fn an_obsolete_file_is_offered_for_deletion_when_its_last_user_is_gone() {
     assert!(cache.purge_queue().is_empty());
     let bytes = reader.bytes();
     assert_eq!(cache.purge_queue().obsolete_bytes(), bytes, "it counts while it is read");
+    assert_eq!(cache.purge_queue().held_bytes(), bytes);
     assert_eq!(get(&reader, 6), "1:6");
     drop(reader);
     assert_eq!(cache.purge_queue().take(2), [Obsolete { id: SstId(1), bytes, was_spare: false }]);
+    assert_eq!((cache.purge_queue().obsolete_bytes(), cache.purge_queue().held_bytes()), (bytes, 0));
     cache.purge_queue().deleted(bytes);
     assert_eq!(cache.purge_queue().obsolete_bytes(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 1);

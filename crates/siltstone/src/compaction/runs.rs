@@ -195,16 +195,15 @@ pub fn draft(view: &LsmView<'_>, taken: &[usize]) -> Option<Draft> {
     Some(Draft { output: if left_out { last } else { newest }, inputs })
 }
 
-/// The same runs, if none shares keys with another: the newer ones go to the place of the oldest, which costs nothing.
-pub(super) fn joined(mut draft: Draft) -> Draft {
+/// If none of the runs shares keys with another, they become one without a merge: the newer ones go to the place of the oldest.
+pub(super) fn joined(draft: &Draft) -> Option<Draft> {
     let meets =
         |(at, newer): (usize, &PlanInput)| draft.inputs[at + 1..].iter().any(|older| meet(&newer.files, &older.files));
-    if !draft.inputs.iter().enumerate().any(meets)
-        && let Some(oldest) = draft.inputs.pop()
-    {
-        draft.output = oldest.place();
+    if draft.inputs.iter().enumerate().any(meets) {
+        return None;
     }
-    draft
+    let (oldest, newer) = draft.inputs.split_last()?;
+    Some(Draft { inputs: newer.to_vec(), output: oldest.place() })
 }
 
 /// The borders of shards at which the outputs of a job over `inputs` end, ascending; none outside of its keys.

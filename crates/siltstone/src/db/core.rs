@@ -362,18 +362,24 @@ pub(crate) struct Health {
     troubled: AtomicBool,
 }
 
-/// Background work that failed and will be tried again.
+/// What can keep background work from going on for a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Flush,
     /// The merges of a keyspace; none if it failed before it was known whose turn it is.
     Merge(Option<KeyspaceId>),
+    /// Readers hold all of `extra_space_bytes`: no merge can begin.
+    Space,
 }
 
 impl Trouble {
     /// Whether it keeps the merges of `keyspace` from going on.
     pub(crate) fn is_of_merges(self, keyspace: KeyspaceId) -> bool {
-        matches!(self, Trouble::Merge(of) if of.is_none_or(|of| of == keyspace))
+        match self {
+            Trouble::Flush => false,
+            Trouble::Merge(of) => of.is_none_or(|of| of == keyspace),
+            Trouble::Space => true,
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE, Wrote};
+use super::core::{COMPACTION_LANE, Core, FLUSH_LANE, Health, KeyspaceCore, LOG_LANE, Trouble, Wrote};
 use super::decisions::{self, DecisionFile, Ring};
 use super::env::Env;
 use super::pace::{Flushing, Pace};
@@ -447,8 +447,15 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
             core.wake(LOG_LANE);
         }
     };
-    core.tables.purge_queue().set_wake(wake_log.clone());
     core.cache.set_wake(wake_log);
+    let waker = Arc::downgrade(core);
+    core.tables.purge_queue().set_wake(move || {
+        if let Some(core) = waker.upgrade() {
+            // Before who gave the file up can ask for a merge: he is not told what was so before.
+            core.health.end_trouble(|trouble| trouble == Trouble::Space);
+            core.wake(LOG_LANE);
+        }
+    });
     assert!(core.workers.set(workers).is_ok(), "the lanes are started once");
     for lane in 0..COMPACTION_LANE + merging {
         core.wake(lane);

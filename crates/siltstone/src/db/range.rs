@@ -112,7 +112,7 @@ impl Range {
     }
 
     /// Moves the front so that the next [`advance`](Self::advance) yields the first record at or after `key` (and inside the
-    /// range). It may go back as well. The back, if it was used, begins anew.
+    /// range). It may go back as well. The back, if it was used, begins anew at the end of the range, and goes no further than to that record.
     ///
     /// # Errors
     /// As [`advance`](Self::advance).
@@ -222,11 +222,17 @@ impl End {
         Ok(self.entries.valid())
     }
 
-    /// Whether this end and `other` stand at or past one another, so that nothing is left between them. `self` is the back.
+    /// Whether nothing is left between this end, which is the back, and the front. A front that a seek has placed has not yielded its record yet:
+    /// that one is left for the back.
     fn reached(&self, front: &End) -> bool {
-        self.started
-            && front.started
-            && (!self.entries.valid() || !front.entries.valid() || self.entries.key() <= front.entries.key())
+        if !self.started || !(front.started || front.positioned) {
+            return false;
+        }
+        if !self.entries.valid() || !front.entries.valid() {
+            return true;
+        }
+        let (back, front_key) = (self.entries.key(), front.entries.key());
+        back < front_key || (back == front_key && front.started)
     }
 }
 

@@ -354,8 +354,18 @@ struct Next {
     manual: Option<Arc<Manual>>,
 }
 
-/// What became of a plan.
+/// What the planner wants in a keyspace.
+enum Wanted {
+    Nothing,
+    Begin(Box<Next>),
+    /// What has to wait for space. If readers hold it: what is told then.
+    Later(Option<Error>),
+}
+
+/// What became of the plans of all keyspaces.
 enum Chosen {
+    /// There was none that could begin. If readers hold the space that one needs: what is told then.
+    Nothing(Option<Error>),
     Applied,
     Merge(Box<ActiveMerge>),
 }

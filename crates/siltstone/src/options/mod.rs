@@ -48,8 +48,9 @@ pub struct Options {
     pub force_every_bytes: u64,
     /// Disk space that merges may take for a time beyond the live files, in bytes: outputs that are being written, and replaced
     /// files that are not deleted yet. A merge that may need more is done in parts; if no part fits, writers are told `NoSpace`.
-    /// Iterators that are held open keep replaced files, which count. Default 0: no limit, and replaced files of as many bytes as the tables
-    /// may be kept for seconds, to be written over.
+    /// Iterators that are held open keep replaced files, which count: when for a second nothing else has kept a merge waiting, those who wait for it
+    /// are told as well ([`Db::wait_idle`](crate::Db::wait_idle), too), and merges go on once the files are given up. Default 0: no limit, and
+    /// replaced files of as many bytes as the tables may be kept for seconds, to be written over.
     pub extra_space_bytes: u64,
     /// The log.
     pub log: LogOptions,

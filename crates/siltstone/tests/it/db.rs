@@ -422,6 +422,27 @@ fn a_checkpoint_is_a_store_of_its_own() {
     copied.default_keyspace().put("new", "write").unwrap();
 }
 
+/// A seek placed the front, but the back looked only for one that had moved: it went on to records before the sought key.
+#[test]
+fn the_back_of_a_range_stops_at_what_the_front_sought() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    let keyspace = db.default_keyspace();
+    ["a", "c", "e", "g"].into_iter().for_each(|key| keyspace.put(key, "").unwrap());
+    let mut range = keyspace.range::<&str>(..).unwrap();
+    let backward = |range: &mut siltstone::Range| range.rev().map(|record| record.unwrap().0).collect::<Vec<_>>();
+    for (sought, found) in [("e", &["g", "e"][..]), ("d", &["g", "e"]), ("h", &[]), ("", &["g", "e", "c", "a"])] {
+        range.seek(sought).unwrap();
+        assert_eq!(backward(&mut range), found, "{sought}");
+        assert!(range.next().is_none(), "{sought}: the back has met the front");
+    }
+    // What the back has yielded, the front does not.
+    range.seek("e").unwrap();
+    assert_eq!(range.next_back().unwrap().unwrap().0, "g");
+    assert_eq!(range.next().unwrap().unwrap().0, "e");
+    assert!(range.next_back().is_none());
+}
+
 #[test]
 fn ingested_records_appear_at_once_above_what_was_there() {
     let folder = tempfile::tempdir().unwrap();

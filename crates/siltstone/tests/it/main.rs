@@ -15,6 +15,7 @@ mod read_cost;
 mod release;
 mod rest;
 mod schedule;
+mod space;
 mod stitch;
 mod switch;
 mod tombstone_share;

@@ -9,9 +9,13 @@ const SECOND: u64 = 1_000_000_000;
 /// A store whose records all lie below L0, and that nothing more was written to.
 fn loaded(machine: &Machine) -> Db {
     let db = machine.open(&options());
-    load(&db, 3000);
-    db.default_keyspace().compact::<&str>(.., &siltstone::Cancel::new()).unwrap();
+    load_below_l0(&db);
     db
+}
+
+fn load_below_l0(db: &Db) {
+    load(db, 3000);
+    db.default_keyspace().compact::<&str>(.., &siltstone::Cancel::new()).unwrap();
 }
 
 /// Writes so many records, over all keys, and flushes them.
@@ -64,6 +68,35 @@ fn runs_that_share_no_keys_become_one_without_being_written_again() {
     assert_eq!((after.levels[0].runs, after.levels[0].bytes), (1, before.levels[0].bytes));
     assert_eq!(after.merge_bytes_written, before.merge_bytes_written);
     assert_eq!(db.default_keyspace().range("key-5".."key-8").unwrap().count(), 150);
+}
+
+/// The newer runs were to be merged into the place of the oldest, over whose files that merge would have written: no legal plan, so an idle store
+/// kept the three runs for ever.
+#[test]
+fn the_oldest_run_may_lie_between_those_that_join_it() {
+    let one_leveling = include_str!("../../../../strategies/one-leveling.toml");
+    let rewriting = one_leveling.replace("name = \"one-leveling\"", "name = \"rewriting\"\nreuse = \"never\"");
+    for (strategy, order) in [one_leveling, &rewriting].into_iter().flat_map(|s| [(s, [6, 5, 7]), (s, [6, 7, 5])]) {
+        let machine = Machine::new();
+        let mut options = options();
+        options.keyspace.strategy = strategy.to_owned();
+        let db = machine.open(&options);
+        load_below_l0(&db);
+        for n in order {
+            for i in 0..50 {
+                db.default_keyspace().put(format!("key-{n}{i:03}"), format!("{i:040}")).unwrap();
+            }
+            db.flush().unwrap();
+        }
+        machine.executor.run_until_idle();
+        let before = stats(&db);
+        assert_eq!(before.levels[0].runs, 3);
+        db.wait_idle().unwrap();
+        let after = stats(&db);
+        assert_eq!(after.levels[0].runs, 1, "{order:?}");
+        assert_eq!(after.merge_bytes_written > before.merge_bytes_written, strategy == rewriting, "{order:?}");
+        assert_eq!(db.default_keyspace().range("key-5".."key-8").unwrap().count(), 150);
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::super::layout::{Layout, Shape};
 use super::super::movement::{self, Choice, Movement};
 use super::super::oldest::{self, Dropping};
 use super::super::plan::{Action, CutRule, Place, Plan, PlanInput, Release, Reuse};
+use super::super::planner;
 use super::super::record::{Candidate, DecisionRecord, MAX_CANDIDATES, Reason};
 use super::super::runs::{self, Relief, shard_borders};
 use super::super::targets::Basis;
@@ -391,7 +392,15 @@ impl Strategy {
                 let count = whole_runs::due_in_level(shape, level, &rule.trigger);
                 granularity::slice_down(shape, level, count, bytes)
             }
-            Granularity::SortedRuns { pick } => whole_runs::within_level(shape, level, pick, &rule.trigger),
+            Granularity::SortedRuns { pick } => {
+                let draft = whole_runs::within_level(shape, level, pick, &rule.trigger);
+                // Who counts runs may mean them to be rewritten; at rest only what reads pay counts.
+                let at_rest = draft.as_ref().filter(|_| matches!(rule.trigger, Trigger::Idle { .. }));
+                if let Some(plan) = at_rest.and_then(|draft| self.join(shape, firing, draft, held)) {
+                    return Attempt::Plan(Box::new(plan));
+                }
+                draft
+            }
         };
         self.one_draft(shape, firing, held, draft)
     }
@@ -405,6 +414,14 @@ impl Strategy {
             true => Attempt::Plan(Box::new(plan)),
             false => Attempt::Blocked(plan.inputs),
         }
+    }
+
+    /// The runs of `draft` become one in the place of the oldest, if they share no key. Asked for what is free before the laws are: where the
+    /// oldest has a file between those of the newer ones, these may move there but not be merged.
+    fn join(&self, shape: &Shape<'_>, firing: &Firing<'_>, draft: &Draft, held: &Held) -> Option<Plan> {
+        let plan = self.finish(shape, firing, runs::joined(draft)?);
+        let plan = planner::cheapest(self, shape.view, plan);
+        is_free(shape.view, &plan, held).then_some(plan)
     }
 
     fn finish(&self, shape: &Shape<'_>, firing: &Firing<'_>, draft: Draft) -> Plan {

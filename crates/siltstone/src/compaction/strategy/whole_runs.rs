@@ -266,9 +266,7 @@ pub(super) fn within_level(shape: &Shape<'_>, level: LevelId, pick: &RunPick, tr
     let (facts, setting) = level_setting(shape, level, trigger);
     let above: usize = view.version.levels.iter().take(level.index()).map(|level| level.runs.len()).sum();
     let taken: Vec<usize> = pick.choose(&facts, setting)?.into_iter().map(|at| above + at).collect();
-    let draft = runs::draft(view, &taken)?;
-    // Who counts runs may mean them to be rewritten; at rest only what reads pay counts.
-    Some(if matches!(trigger, Trigger::Idle { .. }) { runs::joined(draft) } else { draft })
+    runs::draft(view, &taken)
 }
 
 /// How many runs of a physical level make a rule fire.

@@ -77,7 +77,8 @@ impl Core {
             LaneStep::IdleFor(time) if retry_in.is_none() => Some(time),
             _ => None,
         };
-        let waits = [bandwidth_in, retry_in, due_in];
+        let held_in = self.merges.lock().patience(now_ns);
+        let waits = [bandwidth_in, retry_in, due_in, held_in];
         waits.into_iter().flatten().min().map_or(LaneStep::Idle, LaneStep::IdleFor)
     }
 
@@ -90,17 +91,31 @@ impl Core {
     /// Begins what the planner wants next; none if it wants nothing at this epoch of work and this wall time.
     fn plan_step(&self, at: (u64, u64)) -> Option<LaneStep> {
         match self.choose() {
-            Ok(None) => {
+            Ok(Chosen::Nothing(held)) => {
                 // What had failed need not be done any more.
-                self.health.end_trouble(|trouble| trouble != Trouble::Flush);
+                self.health.end_trouble(|trouble| matches!(trouble, Trouble::Merge(_)));
                 self.merges.lock().planned = at;
+                self.note_held(held);
                 return None;
             }
-            Ok(Some(Chosen::Applied)) => self.job_ended(None, Ok(())),
-            Ok(Some(Chosen::Merge(active))) => self.merges.lock().add(active),
+            Ok(Chosen::Applied) => self.job_ended(None, Ok(())),
+            Ok(Chosen::Merge(active)) => self.merges.lock().add(active),
             Err(error) => self.job_ended(None, Err(error)),
         }
         Some(LaneStep::Worked)
+    }
+
+    /// Readers hold the space that the next merge needs, or do not. When they have for a while, who waits for merges is told. Nothing is tried
+    /// again by time: the first file that is given up is an end to the trouble and wakes the lanes.
+    fn note_held(&self, held: Option<Error>) {
+        let too_long = self.merges.lock().note_held(held.is_some(), self.clock.mono_ns());
+        match held {
+            None => self.health.end_trouble(|trouble| trouble == Trouble::Space),
+            Some(error) if too_long && self.health.trouble(|trouble| trouble == Trouble::Space).is_none() => {
+                self.put_off("compaction", &error, Trouble::Space);
+            }
+            Some(_) => {}
+        }
     }
 
     /// Steps a merge; what is not done then goes back to the others.
@@ -135,9 +150,9 @@ impl Core {
         match ended {
             Ok(()) => {
                 self.merges.lock().retry = Retry::default();
-                self.health.end_trouble(|trouble| match keyspace {
-                    Some(keyspace) => trouble.is_of_merges(keyspace),
-                    None => trouble != Trouble::Flush,
+                self.health.end_trouble(|trouble| match trouble {
+                    Trouble::Merge(of) => of.is_none() || keyspace.is_none() || of == keyspace,
+                    Trouble::Flush | Trouble::Space => false,
                 });
             }
             Err(error) => {

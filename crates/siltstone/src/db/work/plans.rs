@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::super::core::{Core, KeyspaceCore};
-use super::super::space::FIRST_TRUST_PERCENT;
-use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Running, Seen, ending_of};
+use super::super::space::{FIRST_TRUST_PERCENT, Fit};
+use super::{ActiveMerge, Chosen, Compactions, Jobs, Next, Running, Seen, Wanted, ending_of};
 use crate::compaction::CompactionPolicy;
 use crate::compaction::deadline::Urgency;
 use crate::compaction::decision::Ended;
@@ -28,22 +28,29 @@ use crate::version::{FileMeta, KeyspaceId, VersionEdit};
 
 impl Core {
     /// What to do next, and the events of the choice.
-    pub(super) fn choose(&self) -> Result<Option<Chosen>> {
+    pub(super) fn choose(&self) -> Result<Chosen> {
         let chosen = self.next_compaction();
         self.tell_untold();
         chosen
     }
 
     /// Asks the planner of each keyspace, the most urgent first; a plan that needs no merge is applied at once.
-    fn next_compaction(&self) -> Result<Option<Chosen>> {
+    fn next_compaction(&self) -> Result<Chosen> {
         let mut compactions = self.compaction.lock();
         let epoch = self.work_epoch.load(Ordering::Acquire);
-        let mut failed = None;
+        let (mut failed, mut waits, mut held) = (None, false, None);
         for keyspace in &self.in_order(&mut compactions) {
             let (id, began_ns) = (&keyspace.id, self.clock.mono_ns());
             compactions.turns.asked(*id);
             let next = match self.plan_for(&mut compactions, keyspace) {
-                Ok(next) => next.filter(|next| self.may_begin(&compactions, next)),
+                Ok(Wanted::Begin(next)) => Some(next).filter(|next| self.may_begin(&compactions, next)),
+                Ok(Wanted::Nothing) => None,
+                // It is not at rest: who waits for this keyspace waits for what is wanted.
+                Ok(Wanted::Later(by_readers)) => {
+                    waits = true;
+                    held = held.or(by_readers);
+                    continue;
+                }
                 Err(error) => {
                     // A keyspace of which nothing fits on the disk does not keep the others waiting.
                     failed.get_or_insert(error);
@@ -59,7 +66,7 @@ impl Core {
             };
             compactions.turns.end();
             let decision = self.decide(keyspace, &next.plan);
-            let running = Arc::new(Running::new(*id, next, decision, began_ns));
+            let running = Arc::new(Running::new(*id, *next, decision, began_ns));
             compactions.running.push(Arc::clone(&running));
             if let Some((level, cursor)) = &running.plan.cursor {
                 let cursors = compactions.cursors.entry(*id).or_default();
@@ -69,17 +76,17 @@ impl Core {
                 cursors[level.index()] = cursor.clone();
             }
             drop(compactions);
-            return self.begin(keyspace, running).map(Some);
+            return self.begin(keyspace, running);
         }
         if let Some(error) = failed {
             return Err(error);
         }
-        if compactions.running.is_empty() && compactions.manual.is_empty() {
+        if !waits && compactions.running.is_empty() && compactions.manual.is_empty() {
             self.settled_epoch.store(epoch, Ordering::Release);
             drop(compactions);
             self.notify();
         }
-        Ok(None)
+        Ok(Chosen::Nothing(held))
     }
 
     /// Whether there may be one more merge. Beside as many as lanes one for each level of a keyspace that none writes to, so that the
@@ -119,7 +126,7 @@ impl Core {
     }
 
     /// What the planner wants next in `keyspace`. A policy that panics is replaced and its successor asked.
-    fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Option<Next>> {
+    fn plan_for(&self, compactions: &mut Compactions, keyspace: &Arc<KeyspaceCore>) -> Result<Wanted> {
         keyspace.ask(|policy| self.plan_by(policy, compactions, keyspace))?
     }
 
@@ -129,7 +136,7 @@ impl Core {
         policy: &dyn CompactionPolicy,
         compactions: &mut Compactions,
         keyspace: &Arc<KeyspaceCore>,
-    ) -> Result<Option<Next>> {
+    ) -> Result<Wanted> {
         let Jobs { plans: running, made, cursors, .. } = compactions.jobs_of(keyspace.id);
         let (oldest, newest) = self.snapshot_ends();
         let snapshots = (oldest, newest.filter(|_| !planted::active(Bug::LossIgnoresSnapshots)));
@@ -201,18 +208,21 @@ impl Core {
                 }
             },
         };
-        let Some(plan) = plan else { return Ok(None) };
+        let Some(plan) = plan else { return Ok(Wanted::Nothing) };
         let reserved = compactions.running.iter().map(|running| running.reserved).sum();
         let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
-        let fitting = self.fit(keyspace, &view, plan, reserved, trust_percent)?;
-        Ok(fitting.map(|(plan, reserved)| Next {
+        let (plan, reserved) = match self.fit(keyspace, &view, plan, reserved, trust_percent)? {
+            Fit::Now(plan, reserved) => (plan, reserved),
+            Fit::Later(by_readers) => return Ok(Wanted::Later(by_readers)),
+        };
+        Ok(Wanted::Begin(Box::new(Next {
             facts: MergeProgress::begin(0, keyspace.id.0, &plan, &view),
             loss: if plan.loses(&view) { Loss::of(plan.files()) } else { Loss::default() },
             urgent_ms: keyspace.deadline().and_then(|deadline| deadline.urgent_from_ms(plan.files())),
             plan,
             reserved,
             manual,
-        }))
+        })))
     }
 
     /// What `policy` wants next that the keyspace's constraint allows. What has to wait for room is taken for begun, so that the policy says

@@ -9,6 +9,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::{ActiveMerge, Retry, Running};
 use crate::num::to_usize;
@@ -17,6 +18,10 @@ use crate::schedule::{MergeProgress, Scheduler, Share, Silk, Why, silk};
 
 /// Merges beyond the number of lanes that exist at most: each that has begun takes read-ahead buffers for its inputs.
 pub(super) const MOST_WAITING: usize = 16;
+
+/// Readers that hold the space which the next merge needs are waited for so long before anybody is told: most hold a tree for the time of a
+/// lookup, and the lane that ends a merge for the time of a few calls.
+const PATIENCE_NS: u64 = 1_000_000_000;
 
 /// What the compaction lanes share.
 pub(crate) struct MergeSet {
@@ -33,6 +38,8 @@ pub(crate) struct MergeSet {
     /// The epoch of work and the wall time, in milliseconds, at which the planner had nothing more to begin.
     pub(super) planned: (u64, u64),
     pub(super) retry: Retry,
+    /// Since when readers have held the space that the next merge needs, by the monotonic clock.
+    held_since_ns: Option<u64>,
     foreground: Foreground,
 }
 
@@ -90,6 +97,7 @@ impl MergeSet {
             idle: 0,
             planned: (0, 0),
             retry: Retry::default(),
+            held_since_ns: None,
             foreground: Foreground::default(),
         }
     }
@@ -112,6 +120,18 @@ impl MergeSet {
     /// The budget has changed: what was waited for is out of date.
     pub(crate) fn forget_debts(&mut self) {
         self.slots.iter_mut().for_each(|slot| slot.paid_until_ns = 0);
+    }
+
+    /// Notes whether readers hold the space that the next merge needs; says whether they have for longer than one waits for them.
+    pub(super) fn note_held(&mut self, held: bool, now_ns: u64) -> bool {
+        self.held_since_ns = held.then(|| self.held_since_ns.unwrap_or(now_ns));
+        self.held_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= PATIENCE_NS)
+    }
+
+    /// How much longer readers are waited for, if they are.
+    pub(super) fn patience(&self, now_ns: u64) -> Option<Duration> {
+        let until_ns = self.held_since_ns?.saturating_add(PATIENCE_NS);
+        (now_ns < until_ns).then(|| Duration::from_nanos(until_ns - now_ns))
     }
 
     pub(super) fn has_room(&self) -> bool {
