@@ -182,10 +182,11 @@ impl Db {
         names
     }
 
-    /// Drops a keyspace with all its records, durably. Handles to it fail with `NotFound` from then on.
+    /// Drops a keyspace with all its records, durably. Everything acknowledged before is made durable first, in all keyspaces, as by
+    /// [`sync`](Db::sync): what was moved to another keyspace is not lost. Handles to it fail with `NotFound` from then on.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidArgument` for the default keyspace.
+    /// `NotFound`; `InvalidArgument` for the default keyspace; `ReadOnly`, `Closed`; `NoSpace` (nothing has changed), `Poisoned`.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.core().drop_keyspace(name)
     }

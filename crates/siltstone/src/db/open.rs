@@ -510,7 +510,7 @@ impl Core {
         Ok(keyspace)
     }
 
-    /// Drops a keyspace, durably.
+    /// Drops a keyspace, durably, and after everything that was logged before.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.health.check_write()?;
         if name == DEFAULT_KEYSPACE {
@@ -521,6 +521,8 @@ impl Core {
         let Some(id) = found else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\"")));
         };
+        // What was in it may have been written to another keyspace just now. A power loss must not take the copy and leave the drop.
+        self.sync()?;
         self.poison_on_failure(manifest.commit(&[ManifestEdit::DropKeyspace(id)]))?;
         let keyspace = self.keyspace(id).expect("the manifest and the table of keyspaces agree");
         keyspace.dropped.store(true, Ordering::Release);
