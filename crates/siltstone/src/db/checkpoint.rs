@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore};
+use super::open::create_folder;
 use crate::cache::sst_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx};
@@ -50,7 +51,7 @@ impl Core {
     /// Links the tables of all trees and writes a manifest for them. The manifest lock keeps the trees as they are, so no table
     /// is removed meanwhile.
     fn link_files(&self, dir: &Path) -> Result<()> {
-        self.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+        create_folder(&*self.fs, dir, CTX)?;
         let manifest = self.lock_manifest()?;
         for keyspace in manifest.state().keyspaces.values() {
             let tables: BTreeSet<SstId> = keyspace.version.files().map(|(_, _, file)| file.table()).collect();

@@ -66,7 +66,7 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
         options.keyspace.constraint().check(&*policy, Sizes::from(&options.keyspace))?;
         policies::allow(&*policy, options.keyspace.may_lose_oldest)?;
         check_may_create(&*env.fs, dir, &options, &env)?;
-        env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+        create_folder(&*env.fs, dir, CTX)?;
     } else if options.error_if_exists {
         return Err(Error::new(ErrorKind::AlreadyExists, "there is a store already").at(dir));
     }
@@ -83,7 +83,7 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
         // The names that were found are relied on from here on, and the process that made them may have died before it could
         // sync them. The parent may belong to another user, who may not let us.
         env.fs.sync_dir(dir, CTX).map_err(|e| Error::io(dir, "cannot sync the folder", e))?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        if let Some(parent) = dir.parent() {
             let _ = env.fs.sync_dir(parent, CTX);
         }
         (Some(manifest), state)
@@ -142,12 +142,29 @@ fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
         name: DEFAULT_KEYSPACE.to_owned(),
         options_text: options.keyspace.to_text(),
     })?;
-    let manifest = Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        // So that a power loss does not take the folder itself. Not every parent may be synced (it can belong to another user).
-        let _ = env.fs.sync_dir(parent, CTX);
+    Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())
+}
+
+/// Makes the folder `dir` and those above it that are missing, so that a power loss takes none of them.
+pub(super) fn create_folder(fs: &dyn Fs, dir: &Path, ctx: IoCtx) -> Result<()> {
+    let mut missing = 0;
+    // Above a relative path there is the current folder, without a name.
+    for folder in dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
+        if fs.exists(folder, ctx).map_err(|e| Error::io(folder, "cannot look at", e))? {
+            break;
+        }
+        missing += 1;
     }
-    Ok(manifest)
+    fs.create_dir_all(dir, ctx).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+    // All the way up: who made the folders that were there may have died before it could sync their parents.
+    for (above, parent) in (1..).zip(dir.ancestors().skip(1)) {
+        let synced = fs.sync_dir(parent, ctx);
+        // Not every folder that was there may be synced (it can belong to another user).
+        if above < missing {
+            synced.map_err(|e| Error::io(parent, "cannot sync the folder", e))?;
+        }
+    }
+    Ok(())
 }
 
 fn assemble(

@@ -7,12 +7,13 @@
 )]
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use siltstone::compaction::CompactionPolicy;
-use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
+use siltstone::io::{Fs, IoClass, IoCtx, Rng};
 use siltstone::options::{Compression, MemtableKind};
 use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
@@ -404,6 +405,30 @@ fn a_checkpoint_is_a_store_of_its_own() {
         assert_eq!(copied.default_keyspace().get(key(n)).unwrap().as_deref(), Some(last.to_string().as_bytes()));
     }
     copied.default_keyspace().put("new", "write").unwrap();
+}
+
+/// Only the parent of the store's own folder was synced, and not even that one if the path was a bare name: a power loss took the folders above, and
+/// with them a store of synced writes, or a checkpoint. Who made the folders may have died before it could sync them, too.
+#[test]
+fn a_power_loss_takes_no_folder_of_a_store() {
+    for (path, is_there) in
+        ["/data/app/store", "/store", "app/store", "store"].map(|path| [(path, false), (path, true)]).concat()
+    {
+        let fs = SimFs::new(&SimClock::new(), 1);
+        let copy = format!("{path}-copies/today/store");
+        for folder in [path, &copy].into_iter().filter(|_| is_there) {
+            fs.create_dir_all(Path::new(folder), IoCtx::foreground(IoClass::Meta)).unwrap();
+        }
+        let db = Db::open_with(path, tiny(), simulated(&fs)).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.checkpoint(&copy).unwrap();
+        let after = fs.crash(Profile::Strict, &mut Rng::new(1));
+        for path in [path, &copy] {
+            let existing = Options { create_if_missing: false, ..tiny() };
+            let db = Db::open_with(path, existing, simulated(&after)).unwrap();
+            assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]), "{path}");
+        }
+    }
 }
 
 #[test]

@@ -103,7 +103,8 @@ fn nothing_is_replayed_behind_a_hole() {
 #[test]
 fn what_is_written_after_salvage_comes_back() {
     let fs = new_fs(10);
-    let put = |writer: &mut LogWriter, seq: u64| writer.append_put(SeqNo(seq), KeyspaceId(0), b"key", b"value").unwrap();
+    let put =
+        |writer: &mut LogWriter, seq: u64| writer.append_put(SeqNo(seq), KeyspaceId(0), b"key", b"value").unwrap();
     let seqs = |units: &[Unit]| units.iter().map(|unit| unit.first.0).collect::<Vec<_>>();
     let (mut writer, shared) = LogWriter::open(config(&fs, 1), &ReplaySummary::default()).unwrap();
     // The third one is as it was written, and cannot be.
