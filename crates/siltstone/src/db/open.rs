@@ -431,7 +431,7 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
         Lane {
             name,
             nice: i32::from(nice),
-            step: Arc::new(move || core.upgrade().map_or(LaneStep::Idle, |core| step(&core, number))),
+            step: Arc::new(move || core.upgrade().map_or(LaneStep::Idle, |core| core.guard(|| step(&core, number)))),
         }
     };
     let mut lanes = Vec::new();
