@@ -456,7 +456,7 @@ impl Keyspace {
         self.core().get(&self.keyspace, key.as_ref(), Some(snapshot.seq()))
     }
 
-    /// The values of several keys, all from one moment, in the order of `keys`.
+    /// The values of several keys, all from one moment, in the order of `keys`; each can fail as [`get`](Self::get) does.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
         self.core().multi_get(&self.keyspace, keys, None)
     }

@@ -261,6 +261,10 @@ fn keyspaces_come_go_and_keep_their_options() {
     assert_eq!(users.range::<&str>(..).unwrap().count(), 2000);
     db.drop_keyspace("users").unwrap();
     assert_eq!(users.get("a").unwrap_err().kind(), ErrorKind::NotFound);
+    // It answered from the last memtable.
+    for found in users.multi_get(&[key(1999), key(2000)]) {
+        assert_eq!(found.unwrap_err().kind(), ErrorKind::NotFound);
+    }
     assert_eq!(db.drop_keyspace("default").unwrap_err().kind(), ErrorKind::InvalidArgument);
     db.wait_idle().unwrap();
     db.close().unwrap();
