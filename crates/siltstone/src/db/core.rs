@@ -58,6 +58,8 @@ pub(crate) const COMPACTION_LANE: usize = 2;
 
 /// A store that is open. Handles share it by `Arc`.
 pub(crate) struct Core {
+    /// Which of the stores that this process has opened: no two have the same, while addresses are used again.
+    pub(crate) number: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,

@@ -204,7 +204,7 @@ impl Db {
     /// # Errors
     /// As [`write`](Db::write).
     pub fn write_with(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        batch.check(Arc::as_ptr(self.core()).addr())?;
+        batch.check(self.core().number)?;
         self.core().write_batch(batch, durability)
     }
 
@@ -401,8 +401,8 @@ impl Keyspace {
         self.core().switch_progress(&self.keyspace)
     }
 
-    pub(crate) fn store_address(&self) -> usize {
-        Arc::as_ptr(self.core()).addr()
+    pub(crate) fn store_number(&self) -> u64 {
+        self.core().number
     }
 
     /// Sets the value of a key, with the default durability.

@@ -39,6 +39,8 @@ use crate::wal::{self, LogConfig, LogPos, LogWriter};
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
 const LOCK: &str = "LOCK";
+/// Stores that this process has opened. Decides nothing: it only tells them apart.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// An open store; closes it when the last handle goes.
 pub(crate) struct Open(Arc<Core>);
@@ -243,6 +245,7 @@ fn assemble(
     };
     let log_segment = log.as_ref().map_or(0, |log| log.end().segment.0);
     let core = Arc::new(Core {
+        number: OPENED.fetch_add(1, Ordering::Relaxed),
         dir: dir.to_path_buf(),
         limiter: Limiter::new(Arc::clone(&env.clock), options.rate_limit_bytes_per_s),
         fs: env.fs,

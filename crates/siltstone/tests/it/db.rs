@@ -273,6 +273,21 @@ fn keyspaces_come_go_and_keep_their_options() {
     assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 2000);
 }
 
+/// A batch knew its store by an address, which the next store got when the first one was closed: it took the writes, into whichever of its keyspaces
+/// had the number.
+#[test]
+fn a_batch_of_a_closed_store_is_no_other_store_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: String| Db::open(folder.path().join(name), tiny()).unwrap();
+    for n in 0..20 {
+        let mut batch = Batch::new();
+        batch.put(&open(format!("a{n}")).default_keyspace(), "key", "value");
+        let db = open(format!("b{n}"));
+        assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(db.default_keyspace().get("key").unwrap(), None);
+    }
+}
+
 /// Whatever a flush or a merge has reached when its keyspace is dropped, its files go too.
 #[test]
 fn a_dropped_keyspace_leaves_no_file() {
