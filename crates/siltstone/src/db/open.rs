@@ -136,7 +136,7 @@ fn lock_store(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn crate::io::FileLock>> {
 }
 
 fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
-    let mut rng = env.rng.split("store id");
+    let mut rng = env.rng.split(&format!("store id {}", occasion(dir, env)));
     let store_id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
     let mut state = StoreState { store_id, created_ms: env.clock.wall_ns() / 1_000_000, ..StoreState::default() };
     state.apply(&ManifestEdit::CreateKeyspace {
@@ -145,6 +145,11 @@ fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
         options_text: options.keyspace.to_text(),
     })?;
     Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())
+}
+
+/// What tells this opening from others by the same `Env`, whose randomness does not go on: its clones would give each of them the same numbers.
+fn occasion(dir: &Path, env: &Env) -> String {
+    format!("{} {}", dir.display(), env.clock.mono_ns())
 }
 
 /// Makes the folder `dir` and those above it that are missing, so that a power loss takes none of them.
@@ -227,7 +232,8 @@ fn assemble(
     let Replay { memtables, last_seq, immutable_bytes, .. } = replay;
     let active_bytes = memtables.values().map(|active| active.slot.table.bytes()).sum();
 
-    let mut rng = env.rng.split("store");
+    // In a simulation time may stand still; what was logged since does not.
+    let mut rng = env.rng.split(&format!("store {} {:?}", occasion(dir, &env), history.end()));
     let (log, shared) = if env.read_only {
         (None, None)
     } else {

@@ -6,7 +6,7 @@
     reason = "tests of the real thing use real files and threads"
 )]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -451,6 +451,26 @@ fn a_power_loss_takes_no_folder_of_a_store() {
             assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]), "{path}");
         }
     }
+}
+
+/// Every opening by clones of one `Env` drew the same numbers: two stores had one id, so that a log of one passed for the other's, and all sessions
+/// one nonce, which is there to tell what earlier sessions left on the disk.
+#[test]
+fn an_env_that_is_used_again_gives_other_numbers() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let env = simulated(&fs);
+    for path in ["/a", "/a", "/b", "/b"] {
+        let db = Db::open_with(path, tiny(), env.clone()).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.close().unwrap();
+    }
+    // docs/format/wal.md: the identity of each segment.
+    let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
+    let identities: Vec<_> = logs.map(|(path, _)| fs.read_all(&path).unwrap()[512..568].to_vec()).collect();
+    assert_eq!(identities.len(), 4);
+    let distinct =
+        |at: std::ops::Range<usize>| identities.iter().map(|i| &i[at.clone()]).collect::<BTreeSet<_>>().len();
+    assert_eq!((distinct(16..32), distinct(48..56)), (2, 4), "store ids, nonces");
 }
 
 #[test]
