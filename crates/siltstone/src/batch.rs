@@ -16,8 +16,8 @@ pub struct Batch {
     deletes: u32,
     /// What was wrong with a record, told when the batch is written: building one cannot fail.
     problem: Option<Error>,
-    /// Of which store the keyspaces are.
-    store: Option<usize>,
+    /// Of which open store the keyspaces are, by its number in this process.
+    store: Option<u64>,
 }
 
 impl Batch {
@@ -38,7 +38,7 @@ impl Batch {
     }
 
     fn add(&mut self, keyspace: &Keyspace, kind: Kind, key: &[u8], value: &[u8]) {
-        let store = keyspace.store_address();
+        let store = keyspace.store_number();
         if *self.store.get_or_insert(store) != store {
             self.problem.get_or_insert_with(|| Error::invalid("a batch may not span two stores"));
         }
@@ -74,7 +74,7 @@ impl Batch {
         (self.records, self.user_bytes, self.deletes, self.problem, self.store) = (0, 0, 0, None, None);
     }
 
-    pub(crate) fn check(&self, store: usize) -> Result<()> {
+    pub(crate) fn check(&self, store: u64) -> Result<()> {
         if let Some(problem) = &self.problem {
             return Err(problem.clone());
         }

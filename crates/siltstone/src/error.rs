@@ -22,7 +22,7 @@ pub enum ErrorKind {
     Io,
     /// The disk is full: free space; reads go on, writes can be tried again.
     NoSpace,
-    /// A sync failed, so what is durable is unknown: reads go on, reopen to write.
+    /// A sync failed, so what is durable is unknown, or a background thread panicked: reads go on, reopen to write.
     Poisoned,
     /// The store was closed.
     Closed,

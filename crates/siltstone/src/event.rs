@@ -1,7 +1,14 @@
 //! What the store tells a listener while it runs.
 //!
 //! Events are for people and dashboards: nothing in the store depends on who listens. A listener is called on the thread that
-//! did the work, with no lock held; it should be quick and must not call back into the store.
+//! did the work; it should be quick and must not call back into the store.
+//!
+//! One call is allowed, [`Db::close`](crate::Db::close), so that a program can give up at once what it cannot go on with. Called from a listener it
+//! does not wait for the step of background work that tells of the event: the store takes no call any more and has given up its lock, but that step
+//! ends only after the listener has returned. Open the store again after that.
+//!
+//! A panic of a listener in the background ends that background work: the store takes no more writes, which fail with
+//! [`Poisoned`](crate::ErrorKind::Poisoned), and must be opened again.
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
 //! The only owner of threads: one thread for each lane of the core.
 //!
 //! A lane's thread calls its step until that is idle, then sleeps until it is woken. Threads that merge run at low priority
-//! (`nice`), so that on a machine with few cores the foreground goes first. All waiting is on condition variables.
+//! (`nice`), so that on a machine with few cores the foreground goes first. All waiting is on condition variables. A step that panics ends its
+//! thread; before that the store has told those who wait (`Core::guard`).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -130,8 +131,11 @@ impl Workers for Running {
             bell.condition.notify_one();
         }
         let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
-            // A lane catches its own panics, so joining cannot fail; and a close() from a listener must not join itself.
+        #[expect(clippy::disallowed_methods, reason = "this file is the owner of threads")]
+        let own = std::thread::current().id();
+        // A listener may close the store: the lane that called it ends when its step is over, and cannot wait for itself.
+        for thread in threads.into_iter().filter(|thread| thread.thread().id() != own) {
+            // Of a panic the store knows already.
             let _ = thread.join();
         }
         self.notify();

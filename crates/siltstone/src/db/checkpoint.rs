@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
+use super::open::create_folder;
 use crate::cache::sst_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx};
@@ -72,7 +73,7 @@ impl Core {
         keyspaces: &[KeyspaceId],
         names: &mut Vec<PathBuf>,
     ) -> Result<bool> {
-        self.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+        create_folder(&*self.fs, dir, CTX)?;
         let manifest = self.lock_manifest()?;
         let trees = &manifest.state().keyspaces;
         let is_newer = |keyspace: &KeyspaceState| keyspace.version.files().any(|(_, _, file)| file.max_seq > barrier);
@@ -94,9 +95,6 @@ impl Core {
         let own = [superblock::FILE_NAME, superblock::TEMPORARY_NAME, &manifest::file_name(1)];
         names.extend(own.map(|name| dir.join(name)));
         Manifest::create_with(Arc::clone(&self.fs), dir, state, ManifestOptions::default())?;
-        if let Some(parent) = dir.parent() {
-            self.fs.sync_dir(parent, CTX).map_err(|e| Error::io(parent, "cannot sync the folder", e))?;
-        }
         Ok(true)
     }
 

@@ -58,6 +58,8 @@ pub(crate) const COMPACTION_LANE: usize = 2;
 
 /// A store that is open. Handles share it by `Arc`.
 pub(crate) struct Core {
+    /// Which of the stores that this process has opened: no two have the same, while addresses are used again.
+    pub(crate) number: u64,
     pub(crate) dir: PathBuf,
     pub(crate) options: Options,
     pub(crate) fs: Arc<dyn Fs>,
@@ -355,7 +357,7 @@ impl Core {
 #[derive(Default)]
 pub(crate) struct Health {
     closed: AtomicBool,
-    /// Set once: a sync or a manifest write failed. Writes are refused from then on.
+    /// Set once: a sync or a manifest write failed, or a lane panicked. Writes are refused with it from then on.
     poisoned: OnceLock<Error>,
     /// The last failure of each kind of background work that has not succeeded since.
     troubles: Mutex<Vec<(Trouble, Error)>>,
@@ -393,8 +395,18 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    pub(crate) fn poison(&self, error: &Error) {
-        let _ = self.poisoned.set(error.clone());
+    pub(crate) fn poison(&self, cause: &Error) {
+        self.poison_with("a write to disk failed and what is durable is unknown", cause);
+    }
+
+    /// A lane panicked.
+    pub(crate) fn poison_by_panic(&self, words: &str) {
+        self.poison_with("a background thread panicked and its work has ended", words);
+    }
+
+    fn poison_with(&self, what: &str, cause: impl std::fmt::Display) {
+        let what = format!("{what}; reopen the store to write ({cause})");
+        let _ = self.poisoned.set(Error::new(ErrorKind::Poisoned, what));
     }
 
     pub(crate) fn is_poisoned(&self) -> bool {
@@ -411,10 +423,7 @@ impl Health {
         self.check_open()?;
         match self.poisoned.get() {
             None => Ok(()),
-            Some(cause) => Err(Error::new(
-                ErrorKind::Poisoned,
-                format!("a write to disk failed and what is durable is unknown; reopen the store to write ({cause})"),
-            )),
+            Some(error) => Err(error.clone()),
         }
     }
 

@@ -182,10 +182,11 @@ impl Db {
         names
     }
 
-    /// Drops a keyspace with all its records, durably. Handles to it fail with `NotFound` from then on.
+    /// Drops a keyspace with all its records, durably. Everything acknowledged before is made durable first, in all keyspaces, as by
+    /// [`sync`](Db::sync): what was moved to another keyspace is not lost. Handles to it fail with `NotFound` from then on.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidArgument` for the default keyspace.
+    /// `NotFound`; `InvalidArgument` for the default keyspace; `ReadOnly`, `Closed`; `NoSpace` (nothing has changed), `Poisoned`.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.core().drop_keyspace(name)
     }
@@ -203,7 +204,7 @@ impl Db {
     /// # Errors
     /// As [`write`](Db::write).
     pub fn write_with(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        batch.check(Arc::as_ptr(self.core()).addr())?;
+        batch.check(self.core().number)?;
         self.core().write_batch(batch, durability)
     }
 
@@ -400,8 +401,8 @@ impl Keyspace {
         self.core().switch_progress(&self.keyspace)
     }
 
-    pub(crate) fn store_address(&self) -> usize {
-        Arc::as_ptr(self.core()).addr()
+    pub(crate) fn store_number(&self) -> u64 {
+        self.core().number
     }
 
     /// Sets the value of a key, with the default durability.
@@ -455,7 +456,7 @@ impl Keyspace {
         self.core().get(&self.keyspace, key.as_ref(), Some(snapshot.seq()))
     }
 
-    /// The values of several keys, all from one moment, in the order of `keys`.
+    /// The values of several keys, all from one moment, in the order of `keys`; each can fail as [`get`](Self::get) does.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K]) -> Vec<Result<Option<Bytes>>> {
         self.core().multi_get(&self.keyspace, keys, None)
     }

@@ -41,6 +41,8 @@ const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
 const LOCK: &str = "LOCK";
 /// A log that takes as much as this many full segments more than its records is flushed as the store is opened.
 const SPARSE_SEGMENTS: u64 = 2;
+/// Stores that this process has opened. Decides nothing: it only tells them apart.
+static OPENED: AtomicU64 = AtomicU64::new(0);
 
 /// An open store; closes it when the last handle goes.
 pub(crate) struct Open(Arc<Core>);
@@ -68,7 +70,7 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
         options.keyspace.constraint().check(&*policy, Sizes::from(&options.keyspace))?;
         policies::allow(&*policy, options.keyspace.may_lose_oldest)?;
         check_may_create(&*env.fs, dir, &options, &env)?;
-        env.fs.create_dir_all(dir, CTX).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+        create_folder(&*env.fs, dir, CTX)?;
     } else if options.error_if_exists {
         return Err(Error::new(ErrorKind::AlreadyExists, "there is a store already").at(dir));
     }
@@ -85,7 +87,7 @@ pub(crate) fn open(dir: &Path, options: Options, env: Env) -> Result<Arc<Open>> 
         // The names that were found are relied on from here on, and the process that made them may have died before it could
         // sync them. The parent may belong to another user, who may not let us.
         env.fs.sync_dir(dir, CTX).map_err(|e| Error::io(dir, "cannot sync the folder", e))?;
-        if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+        if let Some(parent) = dir.parent() {
             let _ = env.fs.sync_dir(parent, CTX);
         }
         (Some(manifest), state)
@@ -136,7 +138,7 @@ fn lock_store(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn crate::io::FileLock>> {
 }
 
 fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
-    let mut rng = env.rng.split("store id");
+    let mut rng = env.rng.split(&format!("store id {}", occasion(dir, env)));
     let store_id = u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64());
     let mut state = StoreState { store_id, created_ms: env.clock.wall_ns() / 1_000_000, ..StoreState::default() };
     state.apply(&ManifestEdit::CreateKeyspace {
@@ -144,12 +146,34 @@ fn create(dir: &Path, options: &Options, env: &Env) -> Result<Manifest> {
         name: DEFAULT_KEYSPACE.to_owned(),
         options_text: options.keyspace.to_text(),
     })?;
-    let manifest = Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())?;
-    if let Some(parent) = dir.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        // So that a power loss does not take the folder itself. Not every parent may be synced (it can belong to another user).
-        let _ = env.fs.sync_dir(parent, CTX);
+    Manifest::create_with(Arc::clone(&env.fs), dir, state, ManifestOptions::default())
+}
+
+/// What tells this opening from others by the same `Env`, whose randomness does not go on: its clones would give each of them the same numbers.
+fn occasion(dir: &Path, env: &Env) -> String {
+    format!("{} {}", dir.display(), env.clock.mono_ns())
+}
+
+/// Makes the folder `dir` and those above it that are missing, so that a power loss takes none of them.
+pub(super) fn create_folder(fs: &dyn Fs, dir: &Path, ctx: IoCtx) -> Result<()> {
+    let mut missing = 0;
+    // Above a relative path there is the current folder, without a name.
+    for folder in dir.ancestors().take_while(|folder| !folder.as_os_str().is_empty()) {
+        if fs.exists(folder, ctx).map_err(|e| Error::io(folder, "cannot look at", e))? {
+            break;
+        }
+        missing += 1;
     }
-    Ok(manifest)
+    fs.create_dir_all(dir, ctx).map_err(|e| Error::io(dir, "cannot create the folder", e))?;
+    // All the way up: who made the folders that were there may have died before it could sync their parents.
+    for (above, parent) in (1..).zip(dir.ancestors().skip(1)) {
+        let synced = fs.sync_dir(parent, ctx);
+        // Not every folder that was there may be synced (it can belong to another user).
+        if above < missing {
+            synced.map_err(|e| Error::io(parent, "cannot sync the folder", e))?;
+        }
+    }
+    Ok(())
 }
 
 fn assemble(
@@ -210,7 +234,8 @@ fn assemble(
     let Replay { memtables, last_seq, immutable_bytes, .. } = replay;
     let active_bytes = memtables.values().map(|active| active.slot.table.bytes()).sum();
 
-    let mut rng = env.rng.split("store");
+    // In a simulation time may stand still; what was logged since does not.
+    let mut rng = env.rng.split(&format!("store {} {:?}", occasion(dir, &env), history.end()));
     // Two or three segments are mapped at a time: where memory is short they are short too.
     let segment_bytes = options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10));
     let (log, shared) = if env.read_only {
@@ -232,6 +257,7 @@ fn assemble(
     let log_found_bytes = history.file_bytes();
     let is_log_sparse = log_found_bytes > history.bytes.saturating_add(SPARSE_SEGMENTS * segment_bytes);
     let core = Arc::new(Core {
+        number: OPENED.fetch_add(1, Ordering::Relaxed),
         dir: dir.to_path_buf(),
         limiter: Limiter::new(Arc::clone(&env.clock), options.rate_limit_bytes_per_s),
         fs: env.fs,
@@ -426,7 +452,7 @@ fn start_lanes(core: &Arc<Core>, executor: &dyn crate::io::Executor) -> Result<(
         Lane {
             name,
             nice: i32::from(nice),
-            step: Arc::new(move || core.upgrade().map_or(LaneStep::Idle, |core| step(&core, number))),
+            step: Arc::new(move || core.upgrade().map_or(LaneStep::Idle, |core| core.guard(|| step(&core, number)))),
         }
     };
     let mut lanes = Vec::new();
@@ -529,7 +555,7 @@ impl Core {
         Ok(keyspace)
     }
 
-    /// Drops a keyspace, durably.
+    /// Drops a keyspace, durably, and after everything that was logged before.
     pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
         self.health.check_write()?;
         if name == DEFAULT_KEYSPACE {
@@ -540,6 +566,8 @@ impl Core {
         let Some(id) = found else {
             return Err(Error::new(ErrorKind::NotFound, format!("there is no keyspace \"{name}\"")));
         };
+        // What was in it may have been written to another keyspace just now. A power loss must not take the copy and leave the drop.
+        self.sync()?;
         self.poison_on_failure(manifest.commit(&[ManifestEdit::DropKeyspace(id)]))?;
         let keyspace = self.keyspace(id).expect("the manifest and the table of keyspaces agree");
         keyspace.dropped.store(true, Ordering::Release);

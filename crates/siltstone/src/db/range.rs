@@ -2,12 +2,11 @@
 
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
 use super::core::{Core, KeyspaceCore};
-use super::read::{Source, USER_READ, View, dropped};
+use super::read::{Source, USER_READ, View};
 use crate::error::Result;
 use crate::iter::file::RunTables;
 use crate::iter::merging::Merging;
@@ -48,10 +47,7 @@ impl Range {
         bounds: impl RangeBounds<K>,
         snapshot: Option<SeqNo>,
     ) -> Result<Range> {
-        core.health.check_open()?;
-        if keyspace.dropped.load(Ordering::Acquire) {
-            return Err(dropped(keyspace));
-        }
+        core.check_read(keyspace)?;
         core.count_range(keyspace);
         // The view first, then the sequence number: see `core.rs`. The range keeps its view, so no merge takes away from it.
         let view = keyspace.view.load_full();

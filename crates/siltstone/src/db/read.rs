@@ -235,10 +235,7 @@ fn probe(
 impl Core {
     /// The value of `key` in `keyspace`, at `snapshot` or now.
     pub(crate) fn get(&self, keyspace: &KeyspaceCore, key: &[u8], snapshot: Option<SeqNo>) -> Result<Option<Bytes>> {
-        self.health.check_open()?;
-        if keyspace.dropped.load(Ordering::Acquire) {
-            return Err(dropped(keyspace));
-        }
+        self.check_read(keyspace)?;
         self.count_get(keyspace);
         // The view first, then the sequence number: see `core.rs`.
         let view = keyspace.view.load();
@@ -251,6 +248,13 @@ impl Core {
             self.trace_get(keyspace, key, found.as_deref());
         }
         Ok(found)
+    }
+
+    /// Whether a keyspace may be read.
+    #[inline]
+    pub(crate) fn check_read(&self, keyspace: &KeyspaceCore) -> Result<()> {
+        self.health.check_open()?;
+        if keyspace.dropped.load(Ordering::Acquire) { Err(dropped(keyspace)) } else { Ok(()) }
     }
 
     fn find(&self, keyspace: &KeyspaceCore, view: &View, key: &[u8], seq: SeqNo) -> Result<Option<Bytes>> {
@@ -302,7 +306,7 @@ impl Core {
         let found: Vec<Result<Option<Bytes>>> = keys
             .iter()
             .map(|key| {
-                self.health.check_open()?;
+                self.check_read(keyspace)?;
                 self.count_get(keyspace);
                 let found = self.find(keyspace, &view, key.as_ref(), seq)?;
                 keyspace.reads.get_hits.add(u64::from(found.is_some()));

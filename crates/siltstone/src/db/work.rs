@@ -10,6 +10,7 @@
 //! another one: what cannot go on says [`LaneStep::Idle`] and is woken.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 
 use super::core::{Core, KeyspaceCore, Trouble};
 use super::read::MemSlot;
-use super::strategy::Steering;
+use super::strategy::{Steering, words};
 use crate::compaction::decision::{Decision, Ending};
 use crate::compaction::filters::{MAX_BITS, NewFiles};
 use crate::compaction::oldest::Loss;
@@ -29,7 +30,7 @@ use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
 use crate::error::{Error, ErrorKind};
 use crate::event::Event;
-use crate::io::{IoCtx, IoMeter, JobId, WorkClass};
+use crate::io::{IoCtx, IoMeter, JobId, LaneStep, WorkClass};
 use crate::jobs::JobCx;
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
@@ -252,6 +253,17 @@ impl Retry {
 }
 
 impl Core {
+    /// Does a step of a lane. If it panics, what it was at is lost, and those who wait for it would wait for ever: the store takes no more writes, and
+    /// they are told. Then the panic goes on and ends the lane: its thread, or the simulation, which must not take it for a failure of the disk.
+    pub(crate) fn guard(&self, step: impl FnOnce() -> LaneStep) -> LaneStep {
+        catch_unwind(AssertUnwindSafe(step)).unwrap_or_else(|panic| {
+            self.counters.background_errors.add(1);
+            self.health.poison_by_panic(&words(&*panic));
+            self.notify();
+            resume_unwind(panic)
+        })
+    }
+
     fn may_work(&self) -> bool {
         !self.health.is_closed() && !self.health.is_poisoned()
     }
@@ -317,9 +329,10 @@ impl Core {
         self.notify();
     }
 
-    /// Throws away what the lanes are in the middle of. Called when they have ended.
+    /// Throws away what the lanes are in the middle of. Called when they have ended, but for the one whose listener calls it.
     pub(crate) fn abandon_jobs(&self) {
-        if let Some(active) = self.flush.lock().active.take() {
+        // If that one is the flush lane, it holds the lock, and tells of a flush that has ended.
+        if let Some(active) = self.flush.try_lock().and_then(|mut flush| flush.active.take()) {
             self.discard(active.job.ids());
         }
         let merges = self.merges.lock().take_all();

@@ -32,7 +32,7 @@ pub struct Lane {
     pub name: String,
     /// Unix niceness of the thread that runs it.
     pub nice: i32,
-    /// Does a bounded piece of work. Called by one thread at a time.
+    /// Does a bounded piece of work. Called by one thread at a time, and not again after a panic.
     pub step: Arc<dyn Fn() -> LaneStep + Send + Sync>,
 }
 
@@ -58,6 +58,6 @@ pub trait Workers: Send + Sync {
     fn wait(&self, done: &mut dyn FnMut() -> bool) -> Result<()>;
     /// Blocks the caller for `time`. In a simulation the lanes go on meanwhile.
     fn sleep(&self, time: Duration);
-    /// Ends the lanes: returns when each has finished the step it is in. Idempotent.
+    /// Ends the lanes: returns when each has finished the step it is in, but for a lane whose step calls this. Idempotent.
     fn stop(&self);
 }

@@ -202,16 +202,23 @@ fn create_new(path: &Path) -> io::Result<File> {
 /// Keeps others from writing over a file as long as it is open for reading: a process that only reads the store knows nothing of what
 /// the one that writes to it needs no more.
 fn hold(file: &File, metadata: &Metadata, path: &Path) -> io::Result<()> {
-    let gone = || io::Error::new(ErrorKind::NotFound, "it is being written over");
+    let error = |kind| Err(io::Error::new(kind, "it is being written over"));
     match rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::NonBlockingLockShared)) {
-        Err(rustix::io::Errno::WOULDBLOCK) => return Err(gone()),
+        // It may still have this name, and then it is not missing.
+        Err(rustix::io::Errno::WOULDBLOCK) => return error(ErrorKind::WouldBlock),
         // Where there are no locks nothing is written over.
         Err(_) => return Ok(()),
         Ok(()) => {}
     }
     // What was written over before that has another name.
     let named = std::fs::metadata(path)?;
-    if (named.dev(), named.ino()) == (metadata.dev(), metadata.ino()) { Ok(()) } else { Err(gone()) }
+    if (named.dev(), named.ino()) == (metadata.dev(), metadata.ino()) { Ok(()) } else { error(ErrorKind::NotFound) }
+}
+
+/// Gives up the lock of a file that is about to be closed. Closing alone does not do it while a child that this process has forked has the file
+/// open, too: until it runs its own program.
+fn unlock(file: &File) {
+    let _ = rustix::io::retry_on_intr(|| rustix::fs::flock(file, FlockOperation::Unlock));
 }
 
 /// A file to be written over, which nobody can open for reading until it is closed or unlocked; none if its bytes are not this name's alone, or are
@@ -332,6 +339,13 @@ impl WritableFile for Appender {
     }
 }
 
+impl Drop for Appender {
+    fn drop(&mut self) {
+        // What was made over another file is locked until here.
+        unlock(&self.file);
+    }
+}
+
 struct Reader {
     file: File,
     bytes: u64,
@@ -413,8 +427,7 @@ impl SlotFile for Slots {
 static LOCKED: Mutex<BTreeSet<(u64, u64)>> = Mutex::new(BTreeSet::new());
 
 struct Lock {
-    /// Closing it gives the lock up.
-    _file: File,
+    file: File,
     id: (u64, u64),
 }
 
@@ -430,8 +443,8 @@ impl Lock {
             return Err(held());
         }
         // From here on, dropping the lock leaves the registry again.
-        let lock = Lock { _file: file, id };
-        let flock = || rustix::fs::flock(&lock._file, FlockOperation::NonBlockingLockExclusive);
+        let lock = Lock { file, id };
+        let flock = || rustix::fs::flock(&lock.file, FlockOperation::NonBlockingLockExclusive);
         rustix::io::retry_on_intr(flock)?;
         // Between opening and locking, someone may have removed the file: a lock on a nameless file keeps nobody out.
         let now = std::fs::symlink_metadata(path)?;
@@ -444,6 +457,7 @@ impl Lock {
 
 impl Drop for Lock {
     fn drop(&mut self) {
+        unlock(&self.file);
         LOCKED.lock().remove(&self.id);
     }
 }

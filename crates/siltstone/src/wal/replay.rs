@@ -312,8 +312,11 @@ impl Reader<'_> {
         };
         let file = Arc::clone(&header.file);
         let mut frames = FrameReader::new(file, &segment.path, FIRST_RECORD, *limit, header.seed, self.ctx);
+        let mut end;
         let stopped = loop {
             let at = frames.offset();
+            // From before the frame: one that is refused is no part of history, though its checksum is right.
+            end = Tail { segment: segment.id, len: at, chain: frames.chain() };
             let next_seq = self.summary.last_seq.map_or(0, |seq| seq.0 + 1);
             match frames.next()? {
                 Frame::Body(body) => {
@@ -340,7 +343,6 @@ impl Reader<'_> {
                 Frame::Torn(what) => break Some((at, what, false)),
             }
         };
-        let end = Tail { segment: segment.id, len: frames.offset(), chain: frames.chain() };
         self.summary.tail = end;
         if *durable < end.len {
             self.summary.unsynced.push(segment.id);

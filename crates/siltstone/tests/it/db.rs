@@ -6,15 +6,19 @@
     reason = "tests of the real thing use real files and threads"
 )]
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use parking_lot::Mutex;
 use siltstone::compaction::CompactionPolicy;
-use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
+use siltstone::io::{Fs, IoClass, IoCtx, Rng};
 use siltstone::options::{Compression, MemtableKind};
-use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
+use siltstone::{Batch, Cancel, Db, Durability, Env, Error, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
 /// Options with which every rare state comes up within a few thousand writes.
 fn tiny() -> Options {
@@ -34,6 +38,13 @@ fn tiny() -> Options {
 
 fn key(n: u64) -> String {
     format!("key-{n:05}")
+}
+
+/// The disk `fs`, its clock, and lanes of their own.
+fn simulated(fs: &SimFs) -> Env {
+    let clock = fs.clock();
+    let executor = Arc::new(SimExecutor::new(&clock, 1));
+    Env { fs: Arc::new(fs.clone()), clock, executor, rng: Rng::new(1), ..Env::default() }
 }
 
 /// Puts, deletes and batches against a map, with reopens; the whole contents compared from both ends.
@@ -250,12 +261,31 @@ fn keyspaces_come_go_and_keep_their_options() {
     assert_eq!(users.range::<&str>(..).unwrap().count(), 2000);
     db.drop_keyspace("users").unwrap();
     assert_eq!(users.get("a").unwrap_err().kind(), ErrorKind::NotFound);
+    // It answered from the last memtable.
+    for found in users.multi_get(&[key(1999), key(2000)]) {
+        assert_eq!(found.unwrap_err().kind(), ErrorKind::NotFound);
+    }
     assert_eq!(db.drop_keyspace("default").unwrap_err().kind(), ErrorKind::InvalidArgument);
     db.wait_idle().unwrap();
     db.close().unwrap();
     let db = Db::open(folder.path(), tiny()).unwrap();
     assert_eq!(db.list_keyspaces(), ["default"]);
     assert_eq!(db.default_keyspace().range::<&str>(..).unwrap().count(), 2000);
+}
+
+/// A batch knew its store by an address, which the next store got when the first one was closed: it took the writes, into whichever of its keyspaces
+/// had the number.
+#[test]
+fn a_batch_of_a_closed_store_is_no_other_store_s() {
+    let folder = tempfile::tempdir().unwrap();
+    let open = |name: String| Db::open(folder.path().join(name), tiny()).unwrap();
+    for n in 0..20 {
+        let mut batch = Batch::new();
+        batch.put(&open(format!("a{n}")).default_keyspace(), "key", "value");
+        let db = open(format!("b{n}"));
+        assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        assert_eq!(db.default_keyspace().get("key").unwrap(), None);
+    }
 }
 
 /// Whatever a flush or a merge has reached when its keyspace is dropped, its files go too.
@@ -284,6 +314,22 @@ fn a_dropped_keyspace_leaves_no_file() {
         assert_eq!(tables(), 0, "dropped after {steps} steps");
     }
     assert!(most_files > 3);
+}
+
+/// The drop was durable at once, and what was written before it was not. Who moved a record to another keyspace and dropped the first one found it
+/// in neither after a power loss.
+#[test]
+fn a_dropped_keyspace_takes_nothing_that_was_moved_before() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let db = Db::open_with("/moved", tiny(), simulated(&fs)).unwrap();
+    let users = db.create_keyspace("users", tiny().keyspace).unwrap();
+    users.put_with("name", "precious", Durability::Sync).unwrap();
+    db.default_keyspace().put("name", users.get("name").unwrap().unwrap()).unwrap();
+    db.drop_keyspace("users").unwrap();
+    let after = fs.crash(Profile::Strict, &mut Rng::new(1));
+    let db = Db::open_with("/moved", tiny(), simulated(&after)).unwrap();
+    assert_eq!(db.list_keyspaces(), ["default"]);
+    assert_eq!(db.default_keyspace().get("name").unwrap().as_deref(), Some(&b"precious"[..]));
 }
 
 /// What is made ready for writers, and what is given back when they pause, are not the same thing done and undone for ever.
@@ -441,6 +487,50 @@ fn the_back_of_a_range_stops_at_what_the_front_sought() {
     assert_eq!(range.next_back().unwrap().unwrap().0, "g");
     assert_eq!(range.next().unwrap().unwrap().0, "e");
     assert!(range.next_back().is_none());
+}
+
+/// Only the parent of the store's own folder was synced, and not even that one if the path was a bare name: a power loss took the folders above, and
+/// with them a store of synced writes, or a checkpoint. Who made the folders may have died before it could sync them, too.
+#[test]
+fn a_power_loss_takes_no_folder_of_a_store() {
+    for (path, is_there) in
+        ["/data/app/store", "/store", "app/store", "store"].map(|path| [(path, false), (path, true)]).concat()
+    {
+        let fs = SimFs::new(&SimClock::new(), 1);
+        let copy = format!("{path}-copies/today/store");
+        for folder in [path, &copy].into_iter().filter(|_| is_there) {
+            fs.create_dir_all(Path::new(folder), IoCtx::foreground(IoClass::Meta)).unwrap();
+        }
+        let db = Db::open_with(path, tiny(), simulated(&fs)).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.checkpoint(&copy).unwrap();
+        let after = fs.crash(Profile::Strict, &mut Rng::new(1));
+        for path in [path, &copy] {
+            let existing = Options { create_if_missing: false, ..tiny() };
+            let db = Db::open_with(path, existing, simulated(&after)).unwrap();
+            assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]), "{path}");
+        }
+    }
+}
+
+/// Every opening by clones of one `Env` drew the same numbers: two stores had one id, so that a log of one passed for the other's, and all sessions
+/// one nonce, which is there to tell what earlier sessions left on the disk.
+#[test]
+fn an_env_that_is_used_again_gives_other_numbers() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let env = simulated(&fs);
+    for path in ["/a", "/a", "/b", "/b"] {
+        let db = Db::open_with(path, tiny(), env.clone()).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.close().unwrap();
+    }
+    // docs/format/wal.md: the identity of each segment.
+    let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
+    let identities: Vec<_> = logs.map(|(path, _)| fs.read_all(&path).unwrap()[512..568].to_vec()).collect();
+    assert_eq!(identities.len(), 4);
+    let distinct =
+        |at: std::ops::Range<usize>| identities.iter().map(|i| &i[at.clone()]).collect::<BTreeSet<_>>().len();
+    assert_eq!((distinct(16..32), distinct(48..56)), (2, 4), "store ids, nonces");
 }
 
 #[test]
@@ -616,6 +706,97 @@ fn the_file_that_nobody_reads_goes_down() {
     load(280..310);
     let went = &keyspace.tree().levels[2].runs[0].files[0];
     assert_eq!((&went.smallest, &went.largest), (&cold.smallest, &cold.largest));
+}
+
+/// What `call` returns, which must not wait for ever.
+fn ends<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, ended) = mpsc::channel();
+    std::thread::spawn(move || told.send(call()));
+    ended.recv_timeout(Duration::from_secs(60)).expect("it waits for ever")
+}
+
+/// Why writes and flushes fail in the end.
+fn first_failure(db: &Db) -> Error {
+    let keyspace = db.default_keyspace();
+    let mut n = 0..;
+    let written = n.find_map(|n| keyspace.put(key(n % 10), "value").and_then(|()| keyspace.flush()).err());
+    written.expect("it is asked again and again")
+}
+
+/// Panics once, when a flush has ended.
+#[derive(Default)]
+struct Panics(AtomicBool);
+
+impl EventListener for Panics {
+    fn event(&self, event: &Event) {
+        let is_first = matches!(event, Event::FlushEnd { .. }) && !self.0.swap(true, Ordering::Relaxed);
+        assert!(!is_first, "a bug of the listener");
+    }
+}
+
+/// A panic ended the thread of the lane without a word: the next flush, and writers that had to wait for it, hung.
+#[test]
+fn a_panic_in_the_background_fails_those_who_wait() {
+    let folder = tempfile::tempdir().unwrap();
+    let env = Env { listener: Some(Arc::new(Panics::default())), ..Env::default() };
+    let db = Db::open_with(folder.path(), tiny(), env).unwrap();
+    let (writer, waiter) = (db.clone(), db.clone());
+    let error = ends(move || first_failure(&writer));
+    assert_eq!(error.kind(), ErrorKind::Poisoned);
+    assert!(error.to_string().contains("panicked") && error.to_string().contains("a bug of the listener"), "{error}");
+    assert_eq!(ends(move || waiter.wait_idle()).unwrap_err().kind(), ErrorKind::Poisoned);
+    // Reads go on, and nothing is lost.
+    assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
+    ends(move || db.close()).unwrap();
+    let db = Db::open(folder.path(), tiny()).unwrap();
+    assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
+
+    // A simulation ends with the panic, in whoever waits.
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let env = Env { listener: Some(Arc::new(Panics::default())), ..simulated(&fs) };
+    let db = Db::open_with("/panics", tiny(), env).unwrap();
+    db.default_keyspace().put("key", "value").unwrap();
+    assert!(catch_unwind(AssertUnwindSafe(|| db.flush())).is_err());
+    assert_eq!(db.default_keyspace().put("key", "value").unwrap_err().kind(), ErrorKind::Poisoned);
+}
+
+/// Closes the store at the first event that `at` names.
+struct Closes {
+    at: fn(&Event) -> bool,
+    store: Mutex<Option<(Db, mpsc::Sender<siltstone::Result<()>>)>>,
+}
+
+impl EventListener for Closes {
+    fn event(&self, event: &Event) {
+        if (self.at)(event)
+            && let Some((db, closed)) = self.store.lock().take()
+        {
+            let _ = closed.send(db.close());
+        }
+    }
+}
+
+/// The thread that told the listener was joined by itself.
+#[test]
+fn a_listener_may_close_the_store() {
+    let events: [fn(&Event) -> bool; 4] = [
+        |event| matches!(event, Event::FlushEnd { .. }),
+        |event| matches!(event, Event::TreeChanged { job: Some(_), .. }),
+        |event| matches!(event, Event::CompactionStart { .. }),
+        |event| matches!(event, Event::CompactionEnd { .. }),
+    ];
+    for at in events {
+        let folder = tempfile::tempdir().unwrap();
+        let closes = Arc::new(Closes { at, store: Mutex::default() });
+        let env = Env { listener: Some(closes.clone()), ..Env::default() };
+        let db = Db::open_with(folder.path(), tiny(), env).unwrap();
+        let (told, closed) = mpsc::channel();
+        *closes.store.lock() = Some((db.clone(), told));
+        assert_eq!(ends(move || first_failure(&db)).kind(), ErrorKind::Closed);
+        closed.recv_timeout(Duration::from_secs(60)).expect("close waits for ever").unwrap();
+        let db = Db::open(folder.path(), tiny()).unwrap();
+        assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
+    }
 }
 
 /// A store on which nobody works wakes when a rule's time has come.

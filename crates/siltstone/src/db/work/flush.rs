@@ -19,6 +19,8 @@ use crate::wal::SegmentId;
 impl Core {
     /// A step of the flush lane.
     pub(crate) fn flush_step(&self) -> LaneStep {
+        // Before the look whether there may be work: a listener can close the store.
+        self.tell_if_untold();
         let mut state = self.flush.lock();
         if !self.may_work() {
             return LaneStep::Idle;
@@ -26,7 +28,6 @@ impl Core {
         if let Some(wait) = state.retry.wait(self.clock.mono_ns()) {
             return LaneStep::IdleFor(wait);
         }
-        self.tell_if_untold();
         if state.active.is_none() {
             self.set_overdue_aside();
             state.active = self.next_flush();

@@ -306,6 +306,29 @@ fn a_segment_that_does_not_fit_leaves_nothing() {
     assert!(names(&RealFs, dir.path()).is_empty());
 }
 
+/// A child that was forked and does not run its own program yet has the same open files. Closing them did not give up their locks: a table that was
+/// just made over another one was called missing, and a store that was just closed was locked.
+#[test]
+fn a_forked_child_keeps_no_lock() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    RealFs.create(&path("1"), CreateOptions::default(), CTX).unwrap().append(b"old", CTX).unwrap();
+    let (file, _) = open_own(&path("1")).unwrap().unwrap();
+    // It shares the lock as a child's copy does.
+    let of_child = file.try_clone().unwrap();
+    let writer = Appender { file, bytes: 0, begun: 0, old_bytes: 3 };
+    let open = || RealFs.open(&path("1"), OpenOptions::default(), CTX);
+    assert_eq!(kinds(open()), ErrorKind::WouldBlock, "it is there, and is being written over");
+    drop(writer);
+    assert_eq!(open().unwrap().bytes(), 3);
+
+    let lock = Lock::take(&path("LOCK")).unwrap();
+    let of_child = (of_child, lock.file.try_clone().unwrap());
+    drop(lock);
+    assert!(Lock::take(&path("LOCK")).is_ok());
+    drop(of_child);
+}
+
 /// Storing to a page that is not there reads it first: that is dearer than a new one.
 #[test]
 fn what_is_not_in_memory_any_more_is_not_written_over() {

@@ -98,6 +98,31 @@ fn nothing_is_replayed_behind_a_hole() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
 }
 
+/// Salvage took the history to end behind the record that it had refused. The next session was linked to that place, which the refused record keeps
+/// replay from reaching: what was written and synced after a salvage was gone at the next open.
+#[test]
+fn what_is_written_after_salvage_comes_back() {
+    let fs = new_fs(10);
+    let put =
+        |writer: &mut LogWriter, seq: u64| writer.append_put(SeqNo(seq), KeyspaceId(0), b"key", b"value").unwrap();
+    let seqs = |units: &[Unit]| units.iter().map(|unit| unit.first.0).collect::<Vec<_>>();
+    let (mut writer, shared) = LogWriter::open(config(&fs, 1), &ReplaySummary::default()).unwrap();
+    // The third one is as it was written, and cannot be.
+    let ends = [1, 2, 1, 3].map(|seq| put(&mut writer, seq));
+    shared.sync_to(ends[3]).unwrap();
+    drop(writer);
+    assert_eq!(read(&fs, SegmentId(0), Recovery::Strict).unwrap_err().kind(), ErrorKind::Corruption);
+    let (units, summary) = read(&fs, SegmentId(0), Recovery::Salvage).unwrap();
+    assert_eq!((seqs(&units), summary.end()), (vec![1, 2], ends[1]));
+
+    let (mut writer, shared) = LogWriter::open(config(&fs, 2), &summary).unwrap();
+    let end = put(&mut writer, 3);
+    shared.sync_to(end).unwrap();
+    for mode in [Recovery::Strict, Recovery::Salvage] {
+        assert_eq!(seqs(&read(&fs, SegmentId(0), mode).unwrap().0), [1, 2, 3], "{mode:?}");
+    }
+}
+
 /// A segment of another store, or under another number, is never taken for one's own.
 #[test]
 fn foreign_segments_are_refused() {
