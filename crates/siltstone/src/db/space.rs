@@ -15,7 +15,7 @@ pub(crate) const FIRST_TRUST_PERCENT: u64 = 115;
 /// Whether a plan may begin.
 pub(crate) enum Fit {
     /// This of it, with so many bytes reserved.
-    Now(Plan, u64),
+    Now(Box<Plan>, u64),
     /// It has to wait for other merges, or for replaced files to be deleted; if readers hold all of these, what who waits is told.
     Later(Option<Error>),
 }
@@ -35,7 +35,7 @@ impl Core {
     ) -> Result<Fit> {
         let budget = self.options.extra_space_bytes;
         if budget == 0 || plan.action != Action::Merge {
-            return Ok(Fit::Now(plan, 0));
+            return Ok(Fit::Now(Box::new(plan), 0));
         }
         let cost = |files: &[&Arc<FileMeta>]| space::worst_case(files, keyspace.options.file_bytes, trust_percent);
         let needed = cost(&plan.files().collect::<Vec<_>>());
@@ -44,11 +44,11 @@ impl Core {
         let taken = reserved + self.tables.purge_queue().obsolete_bytes();
         let left = budget.saturating_sub(taken);
         if needed <= left {
-            return Ok(Fit::Now(plan, needed));
+            return Ok(Fit::Now(Box::new(plan), needed));
         }
         if let Some(part) = space::cut(view, &plan, left, cost) {
             let needed = cost(&part.files().collect::<Vec<_>>());
-            return Ok(Fit::Now(part, needed));
+            return Ok(Fit::Now(Box::new(part), needed));
         }
         if taken > held {
             return Ok(Fit::Later(None));

@@ -212,7 +212,7 @@ impl Core {
         let reserved = compactions.running.iter().map(|running| running.reserved).sum();
         let trust_percent = FIRST_TRUST_PERCENT + compactions.distrust_percent;
         let (plan, reserved) = match self.fit(keyspace, &view, plan, reserved, trust_percent)? {
-            Fit::Now(plan, reserved) => (plan, reserved),
+            Fit::Now(plan, reserved) => (*plan, reserved),
             Fit::Later(by_readers) => return Ok(Wanted::Later(by_readers)),
         };
         Ok(Wanted::Begin(Box::new(Next {
