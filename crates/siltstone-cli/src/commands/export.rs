@@ -9,8 +9,8 @@ use super::args::Telling;
 use crate::format::{self, Format, Place};
 use crate::interrupt::Interrupt;
 use crate::output::print_json;
-use crate::progress::Meter;
-use crate::store::{KeyspaceArgs, RangeArgs, Spelling, is_backwards};
+use crate::progress::{Done, Meter};
+use crate::store::{Bounds, KeyspaceArgs, RangeArgs, Spelling, is_backwards};
 
 /// Records between two looks at Ctrl-C and the progress.
 const TICK: u64 = 1 << 10;
@@ -55,10 +55,20 @@ impl Export {
             "--json prints totals to standard output, where the records go: give a FILE"
         );
         let bounds = self.range.bounds(self.spelling)?;
+        // Once: a second try would write a second time what the first one did.
+        let done = self.place.store.reading(1, || self.write(&place, bounds.clone(), interrupt))?;
+        if self.telling.json {
+            print_json(&done)?;
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn write(&self, place: &Place, bounds: Bounds, interrupt: &Interrupt) -> anyhow::Result<Done> {
+        let to_file = *place != Place::Stream;
         let db = self.place.store.open_to_read()?;
         let keyspace = self.place.find(&db)?;
         let snapshot = db.snapshot();
-        let mut output = format::Export::open(&place, self.format, self.header)?;
+        let mut output = format::Export::open(place, self.format, self.header)?;
         let mut meter = Meter::new("export", "records", None, self.telling.quiet || !to_file);
         let (mut records, mut bytes) = (0u64, 0u64);
         if !is_backwards(&bounds) {
@@ -77,10 +87,6 @@ impl Export {
             }
         }
         output.finish()?;
-        let done = meter.finish(records, bytes);
-        if self.telling.json {
-            print_json(&done)?;
-        }
-        Ok(ExitCode::SUCCESS)
+        Ok(meter.finish(records, bytes))
     }
 }

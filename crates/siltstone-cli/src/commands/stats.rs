@@ -9,7 +9,7 @@ use siltstone::{Debt, DeleteStats, TombstoneBlocker, TombstonePlace};
 use siltstone_lab::report::{bytes, duration_ns};
 
 use crate::output::{Cell, print, print_json, text_table};
-use crate::store::{OptionArgs, StoreArgs};
+use crate::store::{OptionArgs, StoreArgs, TRIES};
 
 /// Print what the store counts. Counters of operations start at 0 when a store is opened; sizes are those on disk.
 #[derive(Args)]
@@ -174,8 +174,9 @@ impl Stats {
             None => {}
         }
         let path = self.path.clone().expect("clap asks for it where there is no subcommand");
-        let db = StoreArgs::new(path, self.options.clone()).open_to_read()?;
+        let store = StoreArgs::new(path, self.options.clone());
         if self.print_options {
+            let db = store.open_to_read()?;
             let mut text = String::new();
             for name in db.list_keyspaces() {
                 text += &format!("# keyspace {name}\n[keyspace]\n{}\n", db.keyspace(&name)?.options().to_text());
@@ -183,10 +184,14 @@ impl Stats {
             print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut stats = serde_json::to_value(db.stats())?;
-        if self.scan {
-            add_space_amplification(&db, &mut stats)?;
-        }
+        let stats = store.reading(TRIES, || {
+            let db = store.open_to_read()?;
+            let mut stats = serde_json::to_value(db.stats())?;
+            if self.scan {
+                add_space_amplification(&db, &mut stats)?;
+            }
+            Ok(stats)
+        })?;
         if self.json {
             print_json(&stats)?;
         } else {

@@ -1,5 +1,6 @@
 //! `verify STORE`
 
+use std::path::Path;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use siltstone::ErrorKind;
 use siltstone_lab::report::bytes;
 
 use crate::output::{hex, print, print_json, visible};
-use crate::store::StoreArgs;
+use crate::store::{StoreArgs, TRIES};
 
 /// Check every checksum and every law of the tree; nothing is changed.
 #[derive(Args)]
@@ -70,6 +71,11 @@ impl Verify {
     }
 
     fn check(&self) -> anyhow::Result<Report> {
+        let lacks = |report: &Report| report.damage.iter().any(|damage| !Path::new(&damage.file).exists());
+        self.store.reading_whole(TRIES, || self.read(), lacks)
+    }
+
+    fn read(&self) -> anyhow::Result<Report> {
         let db = self.store.open_to_read()?;
         let report = db.verify()?;
         let damage = report.damage.iter().map(|damage| Damage {
