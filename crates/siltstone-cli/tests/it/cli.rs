@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -180,6 +181,50 @@ fn verify_finds_damage_and_names_file_and_offset() {
     room.ok(&["verify", "s"]);
 }
 
+/// Damage that keeps no store from opening was called well: one of the superblock's two slots, and what is not needed.
+#[test]
+fn verify_finds_damage_that_opening_does_without() {
+    let room = Room::new();
+    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.ok(&[&["import", "s", "in.tsv"][..], &small].concat());
+    room.ok("put s k v");
+    let spoil = |name: &str, at: usize| {
+        let path = room.path(&format!("s/{name}"));
+        let good = fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[at..at + 4].copy_from_slice(b"XXXX");
+        fs::write(&path, &bad).unwrap();
+        (path, good)
+    };
+    for slot in [0, 4096] {
+        let (path, good) = spoil("SUPERBLOCK", slot + 10);
+        let output = room.run("verify s --json");
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+        let found = &json(&output.stdout)["damage"][0];
+        assert!(found["file"].as_str().unwrap().ends_with("SUPERBLOCK") && found["keyspace"].is_null(), "{found}");
+        assert_eq!(found["offset"], slot, "{found}");
+        assert!(found["what"].as_str().unwrap().contains("opening it for writing"), "{found}");
+        room.ok("put s k v");
+        room.ok("verify s");
+        assert_ne!(fs::read(path).unwrap(), good, "opening it for writing wrote it anew");
+    }
+    let log = room.files("s", ".log").pop().unwrap();
+    let log = log.file_name().unwrap().to_str().unwrap();
+    for (name, at) in [("DECISIONS", 0), ("DECISIONS", 40), (log, 1536)] {
+        let (path, good) = spoil(name, at);
+        let report = room.json("verify s --json");
+        let note = &report["notes"][0];
+        assert!(
+            report["damage"] == serde_json::json!([]) && note["file"].as_str().unwrap().ends_with(name),
+            "{report}"
+        );
+        assert!(room.said("verify s").starts_with("note: "));
+        fs::write(path, good).unwrap();
+        assert!(room.said("verify s").starts_with("all is well: "));
+    }
+}
+
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| {
@@ -328,6 +373,46 @@ fn a_closed_pipe_ends_quietly() {
         child.stdout.take().unwrap().read_exact(&mut first).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{line:?}: {}", text(&output.stderr));
+    }
+}
+
+/// Who may not read a file cannot tell that it is damaged.
+#[cfg(unix)]
+#[test]
+fn a_file_without_permission_is_no_damage() {
+    use std::os::unix::fs::PermissionsExt;
+    let room = Room::new();
+    room.write("in.tsv", "a\t1\n");
+    room.ok("import s in.tsv --durability none");
+    let sst = room.files("s", ".sst").pop().unwrap();
+    fs::set_permissions(&sst, fs::Permissions::from_mode(0)).unwrap();
+    if fs::read(&sst).is_ok() {
+        return; // root reads everything
+    }
+    for line in ["verify s", "scan s"] {
+        let error = room.fails(line);
+        assert!(error.contains("ermission denied") && !error.contains("damage"), "{error}");
+    }
+}
+
+/// The first Ctrl-C was taken and nothing came of it.
+#[test]
+fn ctrl_c_ends_what_reads_a_store() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(200_000));
+    room.ok("import s in.tsv -q --durability none");
+    let whole = Instant::now();
+    room.ok("verify s");
+    let whole = whole.elapsed();
+    for line in ["verify s", "stats s --scan"] {
+        // Too early it finds no handler, too late nothing to end.
+        let codes = [1, 2, 3, 4, 6, 8].map(|part| {
+            let mut child = room.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(whole * part / 10);
+            Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            child.wait().unwrap().code()
+        });
+        assert!(codes.contains(&Some(130)), "{line}: {codes:?}");
     }
 }
 

@@ -253,9 +253,17 @@ impl Db {
     /// Reads every byte of every table and checks every checksum and law.
     ///
     /// # Errors
-    /// `Closed`. Damage is not an error but in the report.
+    /// `Closed`; `Io` if a file may not be read. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.core().verify()
+        self.verify_watched(&mut |_, _| true)
+    }
+
+    /// The same, which tells `watch` how many blocks and bytes were read, after each block, and ends when that says false.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify); `Cancelled` if `watch` said so.
+    pub fn verify_watched(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> Result<VerifyReport> {
+        self.core().verify(watch)
     }
 
     /// The options that it was opened with. The scheduler may be another one since ([`scheduler`](Self::scheduler)).
@@ -600,12 +608,15 @@ impl Keyspace {
     /// stored: [`flush`](Self::flush) before for an exact figure.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
-    pub fn space_amplification(&self) -> Result<f64> {
+    /// As [`range`](Self::range); `Cancelled`.
+    pub fn space_amplification(&self, cancel: &Cancel) -> Result<f64> {
         let stored = self.stats().raw_bytes;
         let mut unique = 0;
         let mut range = self.range::<&[u8]>(..)?;
         while range.advance()? {
+            if cancel.is_cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, "the records were not all read"));
+            }
             unique += to_u64(range.key().len() + range.value().len());
         }
         Ok(metrics::ratio(stored.saturating_sub(unique), unique))
