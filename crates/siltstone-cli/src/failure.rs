@@ -19,7 +19,7 @@ impl std::error::Error for Interrupted {}
 
 /// Prints the error and returns the exit code. A closed pipe (`siltstone scan ... | head`) is no error.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if error.chain().any(is_closed_pipe) {
+    if is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
     let interrupted = error.chain().any(|cause| {
@@ -30,8 +30,10 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if interrupted { 130 } else { 2 })
 }
 
-fn is_closed_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe)
+/// Whether nobody reads any more what is printed.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut sources = error.chain().filter_map(|cause| cause.downcast_ref());
+    sources.any(|source: &io::Error| source.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// The whole chain of causes on one line, with a hint where the kind of error knows one.

@@ -9,6 +9,7 @@ use siltstone::ErrorKind;
 use siltstone_lab::report::bytes;
 
 use super::args::Telling;
+use crate::failure::is_closed_pipe;
 use crate::interrupt::Interrupt;
 use crate::output::{hex, visible};
 use crate::progress::Meter;
@@ -71,7 +72,11 @@ impl Verify {
                 }
             }
         };
-        self.telling.print(&report, text)?;
+        match self.telling.print(&report, text) {
+            // The exit code tells of damage even where nobody reads of it.
+            Err(error) if is_closed_pipe(&error) => {}
+            printed => printed?,
+        }
         Ok(ExitCode::from(if report.damage.is_empty() { 0 } else { 2 }))
     }
 

@@ -374,6 +374,15 @@ fn a_closed_pipe_ends_quietly() {
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{line:?}: {}", text(&output.stderr));
     }
+    // What `verify` finds is in its exit code as well: `siltstone verify s | head -1` passed for a healthy store.
+    let sst = room.path("s/SUPERBLOCK");
+    let mut bytes = fs::read(&sst).unwrap();
+    bytes[10] ^= 0x10;
+    fs::write(&sst, bytes).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = room.command("verify s").stdout(writer).output().unwrap();
+    assert!(output.status.code() == Some(2) && output.stderr.is_empty(), "{output:?}");
 }
 
 /// Who may not read a file cannot tell that it is damaged.
