@@ -385,6 +385,31 @@ fn a_closed_pipe_ends_quietly() {
     assert!(output.status.code() == Some(2) && output.stderr.is_empty(), "{output:?}");
 }
 
+/// What the program said in place of these sent the user to the wrong thing.
+#[test]
+fn hints_are_about_what_failed() {
+    let room = Room::new();
+    let _writer = siltstone::Db::open(room.path("s"), siltstone::Options::default()).unwrap();
+    let error = room.fails("checkpoint s copy");
+    assert!(error.contains("open already") && !error.contains("work on a copy"), "{error}");
+
+    room.write("kv.txt", "I a 1\nI b 2\nQ a\n");
+    room.ok("trace import kv.txt kv.trace");
+    let mut trace = fs::read(room.path("kv.trace")).unwrap();
+    trace[20] ^= 0x10;
+    room.write("kv.trace", trace);
+    for line in ["trace fit kv.trace -q", "trace replay kv.trace t --as-fast-as-possible -q"] {
+        let error = room.gives_up(line);
+        assert!(error.contains("corruption") && !error.contains("store"), "{error}");
+    }
+    for line in
+        ["compare --num 1000 --strategies rocksdb-fifo -q", "bench --num 10 --set keyspace.strategy=rocksdb-fifo -q"]
+    {
+        let error = room.gives_up(line);
+        assert!(error.contains("--set keyspace.may_lose_oldest=true") && !error.contains("Keyspace::"), "{error}");
+    }
+}
+
 /// Who may not read a file cannot tell that it is damaged.
 #[cfg(unix)]
 #[test]
