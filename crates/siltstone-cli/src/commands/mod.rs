@@ -93,7 +93,7 @@ impl Command {
             Command::Stats(command) => command.run(interrupt),
             Command::Inspect(command) => command.run(interrupt),
             Command::Verify(command) => command.run(interrupt),
-            Command::Checkpoint(command) => command.run(),
+            Command::Checkpoint(command) => command.run(interrupt),
             Command::Compact(command) => command.run(interrupt),
             Command::Explain(command) => command.run(),
             Command::Strategies(command) => command.run(),

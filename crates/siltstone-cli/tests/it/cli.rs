@@ -429,6 +429,21 @@ fn a_file_without_permission_is_no_damage() {
     }
 }
 
+#[test]
+fn a_checkpoint_is_made_where_it_can_be_found() {
+    let room = Room::new();
+    room.ok("put s k v");
+    let error = room.fails("checkpoint s nowhere/deeper/copy");
+    assert!(error.contains("there is no folder") && !room.path("nowhere").exists(), "{error}");
+    for dir in ["s/copy", "./s/copy", "other/../s/copy"] {
+        fs::create_dir_all(room.path("other")).unwrap();
+        let error = room.fails(&["checkpoint", "s", dir]);
+        assert!(error.contains("inside the store") && !room.path("s/copy").exists(), "{error}");
+    }
+    room.ok("checkpoint s other/copy");
+    room.ok("verify other/copy");
+}
+
 /// The first Ctrl-C was taken and nothing came of it.
 #[test]
 fn ctrl_c_ends_what_reads_a_store() {
