@@ -72,7 +72,7 @@ fn hint(error: &siltstone::Error) -> Option<&'static str> {
     match error.kind() {
         // A trace can be damaged as well, and an export has nothing to do with a store any more.
         ErrorKind::Corruption if error.path().is_some_and(is_of_a_store) => {
-            Some("run `siltstone verify` on the store to see all damage; restore the file from a checkpoint")
+            Some("run `siltstone verify` on the store to see all damage and what can be done")
         }
         ErrorKind::Unsupported => Some("use the version of siltstone that wrote it, or a newer one"),
         ErrorKind::NoSpace => Some("free some space and try again; what was acknowledged is safe"),

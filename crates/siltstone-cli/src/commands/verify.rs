@@ -150,7 +150,21 @@ fn text(report: &Report) -> String {
             report.entries,
             report.log_records
         ),
-        damaged => format!("{damaged} damaged; restore from a checkpoint, or export what can be read\n"),
+        damaged => format!("{damaged} damaged{}\n", advice(report)),
     };
     out
+}
+
+/// What can be done about the damage.
+fn advice(report: &Report) -> &'static str {
+    let is_any = |of: fn(&Damage) -> bool| report.damage.iter().any(of);
+    if is_any(|damage| damage.keyspace.is_some()) {
+        "; restore from a checkpoint, or write what is well to a file: siltstone export STORE FILE --skip-damaged"
+    } else if is_any(|damage| damage.file.ends_with(".log")) {
+        "; restore from a checkpoint, or write what was stored before the damage to a file: siltstone export STORE FILE --set recovery=salvage"
+    } else if is_any(|damage| !damage.keys.is_empty()) {
+        "; restore from a checkpoint"
+    } else {
+        ""
+    }
 }

@@ -19,6 +19,7 @@ mod policies;
 mod range;
 mod read;
 mod read_work;
+mod salvage;
 mod schedule;
 mod snapshot;
 mod space;
@@ -57,6 +58,7 @@ pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
 pub use range::{Range, prefix_bounds};
+pub use salvage::Salvage;
 pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -491,6 +493,21 @@ impl Keyspace {
     pub fn range_at<K: AsRef<[u8]>>(&self, bounds: impl RangeBounds<K>, snapshot: &Snapshot) -> Result<Range> {
         self.check(snapshot)?;
         Range::open(self.core(), &self.keyspace, bounds, Some(snapshot.seq()))
+    }
+
+    /// The records of a key range as `snapshot` sees them, but for keys that `damage` may affect, which [`Db::verify`] has found: where
+    /// [`range_at`](Self::range_at) ends with an error, this goes on.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` for other damage; `InvalidArgument` if the snapshot is of another store.
+    pub fn salvage<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        snapshot: &Snapshot,
+        damage: &[Damage],
+    ) -> Result<Salvage> {
+        self.check(snapshot)?;
+        Salvage::open(self.core(), &self.keyspace, bounds, snapshot.seq(), damage)
     }
 
     /// The records whose keys begin with `prefix`.
