@@ -461,6 +461,21 @@ fn a_closed_pipe_ends_quietly() {
     assert!(output.status.code() == Some(2) && output.stderr.is_empty(), "{output:?}");
 }
 
+/// "No space left on device" did not say where.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_standard_output_is_named() {
+    let room = Room::new();
+    room.ok("put s k v");
+    for line in ["get s k", "scan s", "scan s --json", "stats s", "stats s --json", "export s"] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let output = room.command(line).stdout(full).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(error.starts_with("siltstone: standard output: No space left"), "{line}: {error}");
+    }
+}
+
 /// What the program said in place of these sent the user to the wrong thing.
 #[test]
 fn hints_are_about_what_failed() {
