@@ -476,6 +476,20 @@ fn a_full_disk_behind_standard_output_is_named() {
     }
 }
 
+/// The parser's own words for a key of any bytes named no way out.
+#[cfg(unix)]
+#[test]
+fn an_argument_that_is_no_text_is_for_hex() {
+    use std::os::unix::ffi::OsStrExt;
+    let room = Room::new();
+    let key = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    for line in ["put s", "get s", "delete s"] {
+        let output = room.command(line).arg(key).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("--hex"), "{line}: {error}");
+    }
+}
+
 /// What the program said in place of these sent the user to the wrong thing.
 #[test]
 fn hints_are_about_what_failed() {
