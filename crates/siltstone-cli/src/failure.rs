@@ -1,9 +1,11 @@
 //! Errors for a human: one line that says what failed, where, and how to go on.
 
 use std::io;
+use std::path::Path;
 use std::process::ExitCode;
 
 use siltstone::ErrorKind;
+use siltstone::version::{manifest, superblock};
 
 /// The work was ended by Ctrl-C. The message says what is left.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ impl std::error::Error for Interrupted {}
 
 /// Prints the error and returns the exit code. A closed pipe (`siltstone scan ... | head`) is no error.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
-    if error.chain().any(is_closed_pipe) {
+    if is_closed_pipe(error) {
         return ExitCode::SUCCESS;
     }
     let interrupted = error.chain().any(|cause| {
@@ -30,8 +32,10 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     ExitCode::from(if interrupted { 130 } else { 2 })
 }
 
-fn is_closed_pipe(cause: &(dyn std::error::Error + 'static)) -> bool {
-    cause.downcast_ref().is_some_and(|error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe)
+/// Whether nobody reads any more what is printed.
+pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    let mut sources = error.chain().filter_map(|cause| cause.downcast_ref());
+    sources.any(|source: &io::Error| source.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// The whole chain of causes on one line, with a hint where the kind of error knows one.
@@ -66,15 +70,29 @@ fn one_line(text: &str) -> String {
 
 fn hint(error: &siltstone::Error) -> Option<&'static str> {
     match error.kind() {
-        ErrorKind::Corruption => {
-            Some("run `siltstone verify` on the store to see all damage; restore the file from a checkpoint")
+        // A trace can be damaged as well, and an export has nothing to do with a store any more.
+        ErrorKind::Corruption if error.path().is_some_and(is_of_a_store) => {
+            Some("run `siltstone verify` on the store to see all damage and what can be done")
         }
         ErrorKind::Unsupported => Some("use the version of siltstone that wrote it, or a newer one"),
         ErrorKind::NoSpace => Some("free some space and try again; what was acknowledged is safe"),
         ErrorKind::Poisoned => Some("check the disk, then run the command again: opening finds out what is durable"),
-        ErrorKind::Locked => Some("close it there first, or work on a copy made with `checkpoint`"),
+        ErrorKind::Locked => Some("close it there first; get, scan, export, stats, inspect and verify work meanwhile"),
+        ErrorKind::InvalidArgument if error.what().contains("may_lose_oldest") => {
+            Some("use --set keyspace.may_lose_oldest=true or, with `strategy set`, --may-lose-oldest")
+        }
         _ => None,
     }
+}
+
+/// Whether a store consists of such files: its folder counts, too.
+fn is_of_a_store(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let endings = [".sst", ".log"];
+    name == superblock::FILE_NAME
+        || manifest::from_file_name(&name).is_some()
+        || endings.iter().any(|ending| name.ends_with(ending))
+        || path.is_dir()
 }
 
 #[cfg(test)]

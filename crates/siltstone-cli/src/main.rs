@@ -44,7 +44,15 @@ Examples:
 Exit codes: 0 done, 1 no such key, 2 error or damage, 130 interrupted.";
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = Arguments::try_parse().unwrap_or_else(|error| {
+        if error.kind() == clap::error::ErrorKind::InvalidUtf8 {
+            progress::line(
+                "siltstone: an argument is not UTF-8: write keys and values of any bytes in hexadecimal, with --hex",
+            );
+            std::process::exit(2);
+        }
+        error.exit()
+    });
     let interrupt = interrupt::Interrupt::install();
     match arguments.command.run(&interrupt) {
         Ok(code) => code,

@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use serde::Serialize;
 
 /// Standard output in a buffer. Call [`finish`](Output::finish), or the end of the text may go missing without an error.
-pub(crate) struct Output(BufWriter<StdoutLock<'static>>);
+pub(crate) struct Output(BufWriter<Named<StdoutLock<'static>>>);
 
 impl Output {
     pub(crate) fn new() -> Output {
-        Output(BufWriter::with_capacity(64 << 10, io::stdout().lock()))
+        Output(BufWriter::with_capacity(64 << 10, Named::new(STDOUT, io::stdout().lock())))
     }
 
     /// Writes what is left.
@@ -26,6 +26,37 @@ impl Write for Output {
 
     fn flush(&mut self) -> io::Result<()> {
         self.0.flush()
+    }
+}
+
+/// What standard output is called in errors.
+pub(crate) const STDOUT: &str = "standard output";
+
+/// A sink whose errors say what was being written: "No space left on device" alone could be the store's.
+pub(crate) struct Named<W> {
+    name: String,
+    sink: W,
+}
+
+impl<W> Named<W> {
+    pub(crate) fn new(name: impl Into<String>, sink: W) -> Named<W> {
+        Named { name: name.into(), sink }
+    }
+
+    fn name<T>(&self, done: io::Result<T>) -> io::Result<T> {
+        done.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", self.name)))
+    }
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let done = self.sink.write(bytes);
+        self.name(done)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let done = self.sink.flush();
+        self.name(done)
     }
 }
 
@@ -148,6 +179,23 @@ mod tests {
         let all: Vec<u8> = (0..=255).collect();
         assert_eq!(from_hex(&hex(&all)), Some(all));
         assert_eq!((from_hex("abc"), from_hex("zz"), from_hex("+1")), (None, None, None));
+    }
+
+    #[test]
+    fn a_failed_write_says_of_what() {
+        struct Full;
+        impl Write for Full {
+            fn write(&mut self, _: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::StorageFull.into())
+            }
+
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let error = Named::new("a/b.tsv", Full).write_all(b"abc").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        assert!(error.to_string().starts_with("a/b.tsv: "), "{error}");
     }
 
     #[test]

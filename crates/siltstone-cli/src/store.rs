@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow, bail};
 use clap::Args;
+use siltstone::io::RealFs;
+use siltstone::version::superblock;
 use siltstone::{Db, ErrorKind, Keyspace, Options};
 use siltstone_lab::setting;
 use siltstone_lab::strategy::choose;
@@ -98,6 +100,14 @@ pub(crate) fn size(text: &str) -> Option<u64> {
     text[..digits].parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
+/// How often a reading that has printed nothing yet is begun anew when another process writes to the store.
+pub(crate) const TRIES: u32 = 5;
+
+fn names_a_missing_file(error: &anyhow::Error) -> bool {
+    let path = error.chain().find_map(|cause| cause.downcast_ref()).and_then(siltstone::Error::path);
+    path.is_some_and(|path| !path.exists())
+}
+
 /// A store and how to open it.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct StoreArgs {
@@ -118,7 +128,42 @@ impl StoreArgs {
     pub(crate) fn open_to_read(&self) -> anyhow::Result<Db> {
         let (options, _) = self.options.read()?;
         self.must_exist()?;
-        Ok(Db::open_read_only(&self.path, options)?)
+        self.reading(TRIES, || Ok(Db::open_read_only(&self.path, options.clone())?))
+    }
+
+    /// Does `work`, which reads the store through an opening for reading alone, up to `tries` times. Such an opening locks nobody out, so a
+    /// process that writes to the store may remove what was still to be read.
+    ///
+    /// # Errors
+    /// What `work` fails with, unless that is a file which such a process has removed.
+    pub(crate) fn reading<T>(&self, tries: u32, work: impl FnMut() -> anyhow::Result<T>) -> anyhow::Result<T> {
+        self.reading_whole(tries, work, |_| false)
+    }
+
+    /// The same where `lacks` tells of a result whether files were missing.
+    pub(crate) fn reading_whole<T>(
+        &self,
+        tries: u32,
+        mut work: impl FnMut() -> anyhow::Result<T>,
+        lacks: impl Fn(&T) -> bool,
+    ) -> anyhow::Result<T> {
+        // Whatever leaves the tree or the log is removed after the commit that says so, and each commit changes the superblock.
+        let root = || superblock::read(&RealFs, &self.path).ok();
+        for _ in 0..tries {
+            let before = root();
+            let done = work();
+            let is_short = match &done {
+                Ok(result) => lacks(result),
+                Err(error) => names_a_missing_file(error),
+            };
+            if !is_short || root() == before {
+                return done;
+            }
+        }
+        bail!(
+            "another process is writing to {} and has replaced files that were still to be read: try again, or read a checkpoint of it",
+            self.path.display()
+        )
     }
 
     /// Opens an existing store.
@@ -281,6 +326,49 @@ mod tests {
         assert!(args(&["memtabel=1"]).read().unwrap_err().to_string().contains("memtabel"));
         assert!(args(&["cache_bytes"]).read().is_err());
         assert!(args(&["cache_bytes=1", "cache_bytes.x=1"]).read().is_err());
+    }
+
+    /// A table that was merged away beneath a reader was called damage, with the advice to restore a checkpoint.
+    #[test]
+    fn what_a_writer_removes_is_no_damage() {
+        let folder = tempfile::tempdir().unwrap();
+        let db = Db::open(folder.path(), Options::default()).unwrap();
+        db.default_keyspace().put("k", "v").unwrap();
+        db.flush().unwrap();
+        let table = std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let table = table.into_iter().find(|path| path.extension().is_some_and(|ending| ending == "sst")).unwrap();
+        let hidden = table.with_extension("hidden");
+        let hide = || std::fs::rename(&table, &hidden).unwrap();
+        let commits = std::cell::Cell::new(0);
+        let commit_and_hide = || {
+            commits.set(commits.get() + 1);
+            db.create_keyspace(&commits.get().to_string(), siltstone::KeyspaceOptions::default()).unwrap();
+            hide();
+        };
+        let store = StoreArgs::new(
+            folder.path().to_owned(),
+            OptionArgs { options: None, set: vec!["cache_bytes=1MiB".into()] },
+        );
+        let read_after = |change: &dyn Fn()| {
+            let _ = std::fs::rename(&hidden, &table);
+            let reader = store.open_to_read()?;
+            change();
+            Ok(reader.default_keyspace().get("k")?.is_some())
+        };
+        let error = store.reading(1, || read_after(&commit_and_hide)).unwrap_err();
+        assert!(error.to_string().contains("another process is writing"), "{error}");
+        assert!(error.downcast_ref::<siltstone::Error>().is_none(), "an error without the hints for damage");
+        let found = store.reading(TRIES, || {
+            read_after(&|| {
+                if commits.get() < 3 {
+                    commit_and_hide();
+                }
+            })
+        });
+        assert!(found.unwrap() && commits.get() == 3);
+        // Where nobody writes, a missing table is what it was.
+        let error = store.reading(TRIES, || read_after(&hide)).unwrap_err();
+        assert_eq!(error.downcast_ref().map(siltstone::Error::kind), Some(ErrorKind::Corruption), "{error}");
     }
 
     #[test]

@@ -48,9 +48,9 @@ pub use batch::Batch;
 pub use bytes::Bytes;
 pub use db::{
     Cancel, Damage, Db, Debt, DeleteStats, Durability, Env, Keyspace, KeyspaceStats, LevelStats, MergeLatency,
-    MergeLimit, MergeState, OldestTombstone, Pending, PendingRule, Policies, Range, ReasonStats, RunsSample, Snapshot,
-    Stats, SwitchPlan, SwitchProgress, TombstoneBlocker, TombstonePlace, Tree, TreeLevel, TreeRun, VerifyReport,
-    prefix_bounds,
+    MergeLimit, MergeState, OldestTombstone, Pending, PendingRule, Policies, Range, ReasonStats, RunsSample, Salvage,
+    Snapshot, Stats, SwitchPlan, SwitchProgress, TombstoneBlocker, TombstonePlace, Tree, TreeLevel, TreeRun,
+    VerifyReport, prefix_bounds,
 };
 pub use error::{Error, ErrorKind, Result};
 pub use event::{Event, EventListener};

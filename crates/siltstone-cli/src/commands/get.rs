@@ -8,7 +8,7 @@ use siltstone::Bytes;
 
 use crate::format::Format;
 use crate::output::{Output, hex};
-use crate::store::{KeyspaceArgs, Spelling};
+use crate::store::{KeyspaceArgs, Spelling, TRIES};
 
 /// Print the value of a key.
 #[derive(Args)]
@@ -37,8 +37,9 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let key = self.spelling.bytes("key", &self.key)?;
-        let db = self.place.store.open_to_read()?;
-        let Some(value) = self.place.find(&db)?.get(&key)? else {
+        let found =
+            self.place.store.reading(TRIES, || Ok(self.place.find(&self.place.store.open_to_read()?)?.get(&key)?));
+        let Some(value) = found? else {
             crate::progress::line(&format!("siltstone: no such key: {}", self.key));
             return Ok(ExitCode::from(1));
         };

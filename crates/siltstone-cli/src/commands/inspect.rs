@@ -12,6 +12,7 @@ use siltstone_lab::num::count;
 use siltstone_lab::report::{bytes, store_page};
 
 use super::report::write_page;
+use crate::interrupt::Interrupt;
 use crate::output::{print, print_json, visible};
 use crate::store::StoreArgs;
 
@@ -103,8 +104,10 @@ struct File {
 }
 
 impl Inspect {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
+        // Opening, which reads the log, is what may take a while.
         let db = self.store.open_to_read()?;
+        interrupt.check(|| "interrupted".to_owned())?;
         if let Some(path) = &self.html {
             write_page(path, &self.page(&db)?, "inspect")?;
             return Ok(ExitCode::SUCCESS);

@@ -53,6 +53,12 @@ impl Scan {
         if let Some(prefix) = &self.prefix {
             bounds = within_prefix(bounds, &self.spelling.bytes("prefix", prefix)?);
         }
+        // Once: a second try would print a second time what the first one did.
+        self.place.store.reading(1, || self.print(bounds.clone(), interrupt))?;
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn print(&self, bounds: Bounds, interrupt: &Interrupt) -> anyhow::Result<()> {
         let db = self.place.store.open_to_read()?;
         let keyspace = self.place.find(&db)?;
         let mut output = Output::new();
@@ -63,8 +69,7 @@ impl Scan {
         } else {
             self.each(&keyspace, bounds, interrupt, &mut |key, value| Ok(self.line(&mut output, key, value)?))?;
         }
-        output.finish()?;
-        Ok(ExitCode::SUCCESS)
+        Ok(output.finish()?)
     }
 
     fn line(&self, output: &mut Output, key: &[u8], value: &[u8]) -> std::io::Result<()> {

@@ -5,11 +5,12 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use siltstone::{Debt, DeleteStats, TombstoneBlocker, TombstonePlace};
+use siltstone::{Cancel, Db, Debt, DeleteStats, TombstoneBlocker, TombstonePlace};
 use siltstone_lab::report::{bytes, duration_ns};
 
+use crate::interrupt::Interrupt;
 use crate::output::{Cell, print, print_json, text_table};
-use crate::store::{OptionArgs, StoreArgs};
+use crate::store::{OptionArgs, StoreArgs, TRIES};
 
 /// Print what the store counts. Counters of operations start at 0 when a store is opened; sizes are those on disk.
 #[derive(Args)]
@@ -167,15 +168,16 @@ fn deletes(stats: &DeleteStats) -> String {
 }
 
 impl Stats {
-    pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
+    pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         match &self.about {
             Some(About::Deletes(deletes)) => return deletes.run(),
             Some(About::Debt(debt)) => return debt.run(),
             None => {}
         }
         let path = self.path.clone().expect("clap asks for it where there is no subcommand");
-        let db = StoreArgs::new(path, self.options.clone()).open_to_read()?;
+        let store = StoreArgs::new(path, self.options.clone());
         if self.print_options {
+            let db = store.open_to_read()?;
             let mut text = String::new();
             for name in db.list_keyspaces() {
                 text += &format!("# keyspace {name}\n[keyspace]\n{}\n", db.keyspace(&name)?.options().to_text());
@@ -183,10 +185,14 @@ impl Stats {
             print(&text)?;
             return Ok(ExitCode::SUCCESS);
         }
-        let mut stats = serde_json::to_value(db.stats())?;
-        if self.scan {
-            add_space_amplification(&db, &mut stats)?;
-        }
+        let stats = store.reading(TRIES, || {
+            let db = store.open_to_read()?;
+            let mut stats = serde_json::to_value(db.stats())?;
+            if self.scan {
+                add_space_amplification(&db, &interrupt.cancel(), &mut stats)?;
+            }
+            Ok(stats)
+        })?;
         if self.json {
             print_json(&stats)?;
         } else {
@@ -196,10 +202,10 @@ impl Stats {
     }
 }
 
-fn add_space_amplification(db: &siltstone::Db, stats: &mut Value) -> anyhow::Result<()> {
+fn add_space_amplification(db: &Db, cancel: &Cancel, stats: &mut Value) -> anyhow::Result<()> {
     for keyspace in stats.get_mut("keyspaces").and_then(Value::as_array_mut).into_iter().flatten() {
         let name = keyspace.get("name").and_then(Value::as_str).unwrap_or_default();
-        let space_amplification = db.keyspace(name)?.space_amplification()?;
+        let space_amplification = db.keyspace(name)?.space_amplification(cancel)?;
         if let Some(keyspace) = keyspace.as_object_mut() {
             keyspace.insert("space_amplification".to_owned(), space_amplification.into());
         }

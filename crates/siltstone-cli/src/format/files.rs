@@ -8,6 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Context;
 
+use crate::output::{Named, STDOUT};
+
 use super::{Codec, Format, RecordReader, RecordWriter, format_for};
 
 const BUFFER_BYTES: usize = 256 << 10;
@@ -134,11 +136,12 @@ impl Export {
     /// Opens a file or standard output. Without a format and an ending that tells it, standard output is TSV.
     pub(crate) fn open(place: &Place, format: Option<Format>, header: bool) -> anyhow::Result<Export> {
         let (raw, file, format): (Box<dyn Write>, _, _) = match place {
-            Place::Stream => (Box::new(io::stdout()), None, format.unwrap_or(Format::Tsv)),
+            Place::Stream => (Box::new(Named::new(STDOUT, io::stdout())), None, format.unwrap_or(Format::Tsv)),
             Place::File(path) => {
                 let format = format_for(format, &path.to_string_lossy())?;
                 let replacement = Replacement::new(path)?;
-                (Box::new(replacement.file.try_clone()?), Some(replacement), format)
+                let sink = Named::new(path.to_string_lossy(), replacement.file.try_clone()?);
+                (Box::new(sink), Some(replacement), format)
             }
         };
         let raw = BufWriter::with_capacity(BUFFER_BYTES, raw);

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -180,6 +181,126 @@ fn verify_finds_damage_and_names_file_and_offset() {
     room.ok(&["verify", "s"]);
 }
 
+/// Damage that keeps no store from opening was called well: one of the superblock's two slots, and what is not needed.
+#[test]
+fn verify_finds_damage_that_opening_does_without() {
+    let room = Room::new();
+    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.ok(&[&["import", "s", "in.tsv"][..], &small].concat());
+    room.ok("put s k v");
+    let spoil = |name: &str, at: usize| {
+        let path = room.path(&format!("s/{name}"));
+        let good = fs::read(&path).unwrap();
+        let mut bad = good.clone();
+        bad[at..at + 4].copy_from_slice(b"XXXX");
+        fs::write(&path, &bad).unwrap();
+        (path, good)
+    };
+    for slot in [0, 4096] {
+        let (path, good) = spoil("SUPERBLOCK", slot + 10);
+        let output = room.run("verify s --json");
+        assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+        let found = &json(&output.stdout)["damage"][0];
+        assert!(found["file"].as_str().unwrap().ends_with("SUPERBLOCK") && found["keyspace"].is_null(), "{found}");
+        assert_eq!(found["offset"], slot, "{found}");
+        assert!(found["what"].as_str().unwrap().contains("opening it for writing"), "{found}");
+        room.ok("put s k v");
+        room.ok("verify s");
+        assert_ne!(fs::read(path).unwrap(), good, "opening it for writing wrote it anew");
+    }
+    let log = room.files("s", ".log").pop().unwrap();
+    let log = log.file_name().unwrap().to_str().unwrap();
+    for (name, at) in [("DECISIONS", 0), ("DECISIONS", 40), (log, 1536)] {
+        let (path, good) = spoil(name, at);
+        let report = room.json("verify s --json");
+        let note = &report["notes"][0];
+        assert!(
+            report["damage"] == serde_json::json!([]) && note["file"].as_str().unwrap().ends_with(name),
+            "{report}"
+        );
+        assert!(room.said("verify s").starts_with("note: "));
+        fs::write(path, good).unwrap();
+        assert!(room.said("verify s").starts_with("all is well: "));
+    }
+}
+
+/// `verify` named the first bad block of a table alone, and told to export what can be read, where `export` stopped at that block.
+#[test]
+fn what_a_damaged_store_still_holds_is_exported() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(20_000));
+    // One table, without compression: what is damaged is one block each.
+    let plain = ["--durability", "none", "--set", "keyspace.compression=[\"none\"]"];
+    room.ok(&[&["import", "s", "in.tsv"][..], &plain].concat());
+    room.ok("compact s");
+    let whole = room.said("export s");
+    let sst = room.files("s", ".sst").pop().unwrap();
+    let good = fs::read(&sst).unwrap();
+    let mut bad = good.clone();
+    for at in [0, good.len() / 4, good.len() / 2] {
+        bad[at] ^= 0x10;
+    }
+    fs::write(&sst, &bad).unwrap();
+    let output = room.run("verify s --json");
+    let report = json(&output.stdout);
+    let damage = report["damage"].as_array().unwrap();
+    assert_eq!((output.status.code(), damage.len()), (Some(2), 3), "{report}");
+    let key = |of: &Value, end: &str| {
+        let hex = of[end].as_str().unwrap();
+        (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap()).collect::<Vec<_>>()
+    };
+    let is_lost = |record: &str| {
+        let of = record.split('\t').next().unwrap().as_bytes().to_vec();
+        damage.iter().any(|damage| key(damage, "first_key_hex") <= of && of <= key(damage, "last_key_hex"))
+    };
+    let rest: String = whole.lines().filter(|line| !is_lost(line)).map(|line| format!("{line}\n")).collect();
+    assert!(rest.lines().count() > 19_000 && rest.lines().count() < 20_000, "a few blocks are a few records");
+    assert!(text(&room.run("verify s").stdout).contains("--skip-damaged"));
+
+    assert!(room.gives_up("export s out.tsv").contains("verify"));
+    assert!(!room.path("out.tsv").exists());
+    let output = room.run("export s out.tsv --skip-damaged -q");
+    let told = text(&output.stderr);
+    assert_eq!((output.status.code(), told.matches("left out keys").count()), (Some(2), 3), "{told}");
+    assert_eq!(room.read("out.tsv"), rest);
+    // What is asked for may be well.
+    let keys: Vec<_> = rest.lines().map(|line| line.split('\t').next().unwrap()).collect();
+    let (from, to) = (keys[keys.len() - 100], keys[keys.len() - 1]);
+    assert_eq!(room.said(&["export", "s", "--skip-damaged", "--from", from, "--to", to]).lines().count(), 99);
+
+    // What is newer and well does not stand for what is lost: it might have been deleted there.
+    let lost = whole.lines().find(|line| is_lost(line)).unwrap().split('\t').next().unwrap();
+    fs::write(&sst, &good).unwrap();
+    room.ok(&["put", "s", lost, "newer"]);
+    room.ok("put s zzz new");
+    fs::write(&sst, &bad).unwrap();
+    let output = room.run("export s --skip-damaged");
+    assert!(output.status.code() == Some(2) && text(&output.stdout) == format!("{rest}zzz\tnew\n"), "{output:?}");
+    fs::remove_file(&sst).unwrap();
+    let output = room.run("export s --skip-damaged");
+    assert!(output.status.code() == Some(2) && output.stdout == b"zzz\tnew\n", "{output:?}");
+}
+
+/// A damaged log keeps the store from opening; there, too, the advice must be one that can be followed.
+#[test]
+fn what_is_before_the_damage_of_a_log_is_exported() {
+    let room = Room::new();
+    room.ok("put s a 1");
+    room.ok("put s b 2");
+    room.ok("put s c 3");
+    let log = room.files("s", ".log").pop().unwrap();
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[4096 + 10] ^= 0x10;
+    fs::write(&log, bytes).unwrap();
+    let output = room.run("verify s");
+    let told = text(&output.stdout);
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(told.contains("--set recovery=salvage"), "{told}");
+    room.ok("export s out.tsv --set recovery=salvage");
+    assert_eq!(room.read("out.tsv"), "a\t1\nb\t2\n");
+}
+
 /// CRC-32C, bit by bit.
 fn crc32c(bytes: &[u8]) -> u32 {
     let bit = |crc: u32| {
@@ -252,6 +373,31 @@ fn a_second_writer_is_kept_out_and_ctrl_c_leaves_a_store_that_opens() {
     room.ok(&["put", "s", "k", "v"]);
 }
 
+/// Readers beside a writer that flushes and merges all the time: files vanish beneath them, and that was told as damage.
+#[test]
+fn reading_beside_a_writer_finds_no_damage() {
+    let room = Room::new();
+    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
+    room.ok(&[&["put", "s", "k", "v"][..], &small].concat());
+    let import = [&["import", "s", "-", "-q"][..], &small].concat();
+    let mut child = room.command(&import).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let feeder = std::thread::spawn(move || while stdin.write_all(shuffled_tsv(20_000).as_bytes()).is_ok() {});
+    wait_for("tables", || !room.files("s", ".sst").is_empty());
+    for _ in 0..5 {
+        for line in ["verify s", "scan s", "export s", "export s out.tsv -q", "stats s --scan", "get s k"] {
+            let output = room.run(line);
+            let error = text(&output.stderr);
+            let is_told = error.contains("another process is writing") && !error.contains("corruption");
+            assert!(output.status.success() || is_told, "{line}: {error} {}", text(&output.stdout));
+        }
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    feeder.join().unwrap();
+    room.ok("verify s");
+}
+
 #[test]
 fn inspect_stats_checkpoint_compact_strategies() {
     let room = Room::new();
@@ -297,12 +443,130 @@ fn a_closed_pipe_ends_quietly() {
     let room = Room::new();
     room.write("in.tsv", shuffled_tsv(20_000));
     room.ok(&["import", "s", "in.tsv"]);
-    for line in [["scan", "s"], ["export", "s"]] {
-        let mut child = room.command(&line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    for line in ["scan s", "export s"] {
+        let mut child = room.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut first = [0; 3];
         child.stdout.take().unwrap().read_exact(&mut first).unwrap();
         let output = child.wait_with_output().unwrap();
         assert!(output.status.success() && output.stderr.is_empty(), "{line:?}: {}", text(&output.stderr));
+    }
+    // What `verify` finds is in its exit code as well: `siltstone verify s | head -1` passed for a healthy store.
+    let sst = room.path("s/SUPERBLOCK");
+    let mut bytes = fs::read(&sst).unwrap();
+    bytes[10] ^= 0x10;
+    fs::write(&sst, bytes).unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let output = room.command("verify s").stdout(writer).output().unwrap();
+    assert!(output.status.code() == Some(2) && output.stderr.is_empty(), "{output:?}");
+}
+
+/// "No space left on device" did not say where.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_full_disk_behind_standard_output_is_named() {
+    let room = Room::new();
+    room.ok("put s k v");
+    for line in ["get s k", "scan s", "scan s --json", "stats s", "stats s --json", "export s"] {
+        let full = fs::File::create("/dev/full").unwrap();
+        let output = room.command(line).stdout(full).output().unwrap();
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{line}: {error}");
+        assert!(error.starts_with("siltstone: standard output: No space left"), "{line}: {error}");
+    }
+}
+
+/// The parser's own words for a key of any bytes named no way out.
+#[cfg(unix)]
+#[test]
+fn an_argument_that_is_no_text_is_for_hex() {
+    use std::os::unix::ffi::OsStrExt;
+    let room = Room::new();
+    let key = std::ffi::OsStr::from_bytes(b"\xff\xfe");
+    for line in ["put s", "get s", "delete s"] {
+        let output = room.command(line).arg(key).output().unwrap();
+        let error = text(&output.stderr);
+        assert!(output.status.code() == Some(2) && error.contains("--hex"), "{line}: {error}");
+    }
+}
+
+/// What the program said in place of these sent the user to the wrong thing.
+#[test]
+fn hints_are_about_what_failed() {
+    let room = Room::new();
+    let _writer = siltstone::Db::open(room.path("s"), siltstone::Options::default()).unwrap();
+    let error = room.fails("checkpoint s copy");
+    assert!(error.contains("open already") && !error.contains("work on a copy"), "{error}");
+
+    room.write("kv.txt", "I a 1\nI b 2\nQ a\n");
+    room.ok("trace import kv.txt kv.trace");
+    let mut trace = fs::read(room.path("kv.trace")).unwrap();
+    trace[20] ^= 0x10;
+    room.write("kv.trace", trace);
+    for line in ["trace fit kv.trace -q", "trace replay kv.trace t --as-fast-as-possible -q"] {
+        let error = room.gives_up(line);
+        assert!(error.contains("corruption") && !error.contains("store"), "{error}");
+    }
+    for line in
+        ["compare --num 1000 --strategies rocksdb-fifo -q", "bench --num 10 --set keyspace.strategy=rocksdb-fifo -q"]
+    {
+        let error = room.gives_up(line);
+        assert!(error.contains("--set keyspace.may_lose_oldest=true") && !error.contains("Keyspace::"), "{error}");
+    }
+}
+
+/// Who may not read a file cannot tell that it is damaged.
+#[cfg(unix)]
+#[test]
+fn a_file_without_permission_is_no_damage() {
+    use std::os::unix::fs::PermissionsExt;
+    let room = Room::new();
+    room.write("in.tsv", "a\t1\n");
+    room.ok("import s in.tsv --durability none");
+    let sst = room.files("s", ".sst").pop().unwrap();
+    fs::set_permissions(&sst, fs::Permissions::from_mode(0)).unwrap();
+    if fs::read(&sst).is_ok() {
+        return; // root reads everything
+    }
+    for line in ["verify s", "scan s"] {
+        let error = room.fails(line);
+        assert!(error.contains("ermission denied") && !error.contains("damage"), "{error}");
+    }
+}
+
+#[test]
+fn a_checkpoint_is_made_where_it_can_be_found() {
+    let room = Room::new();
+    room.ok("put s k v");
+    let error = room.fails("checkpoint s nowhere/deeper/copy");
+    assert!(error.contains("there is no folder") && !room.path("nowhere").exists(), "{error}");
+    for dir in ["s/copy", "./s/copy", "other/../s/copy"] {
+        fs::create_dir_all(room.path("other")).unwrap();
+        let error = room.fails(&["checkpoint", "s", dir]);
+        assert!(error.contains("inside the store") && !room.path("s/copy").exists(), "{error}");
+    }
+    room.ok("checkpoint s other/copy");
+    room.ok("verify other/copy");
+}
+
+/// The first Ctrl-C was taken and nothing came of it.
+#[test]
+fn ctrl_c_ends_what_reads_a_store() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(200_000));
+    room.ok("import s in.tsv -q --durability none");
+    let whole = Instant::now();
+    room.ok("verify s");
+    let whole = whole.elapsed();
+    for line in ["verify s", "stats s --scan"] {
+        // Too early it finds no handler, too late nothing to end.
+        let codes = [1, 2, 3, 4, 6, 8].map(|part| {
+            let mut child = room.command(line).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(whole * part / 10);
+            Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+            child.wait().unwrap().code()
+        });
+        assert!(codes.contains(&Some(130)), "{line}: {codes:?}");
     }
 }
 

@@ -153,24 +153,42 @@ pub(crate) fn read(fs: &dyn Fs, dir: &Path) -> BTreeMap<KeyspaceId, Vec<Arc<Deci
     decisions
 }
 
+/// What keeps the file of the store in `dir` from being read to its end.
+pub(crate) fn damage(fs: &dyn Fs, dir: &Path) -> Option<Error> {
+    let path = dir.join(FILE_NAME);
+    // That there is no file is fine.
+    if !fs.exists(&path, CTX).is_ok_and(|exists| exists) {
+        return None;
+    }
+    read_frames(fs, &path, |_| ()).err()
+}
+
 fn read_frames(fs: &dyn Fs, path: &Path, mut each: impl FnMut(Decision)) -> Result<()> {
     let io = |source| Error::io(path, "reading the decisions", source);
+    let damage = |at: u64, what: &str| {
+        let what = format!("{what}; decisions are lost, no records, and the next compaction writes the file anew");
+        Err(Error::corruption(path, at, what))
+    };
     let file = fs.open(path, OpenOptions::default(), CTX).map_err(io)?;
     let mut found = [0; HEADER];
     file.read_exact_at(&mut found, 0, CTX).map_err(io)?;
     if found[..] != header()[..] {
-        return Ok(());
+        return damage(0, "the header is not one that this version writes");
     }
     let limit = file.bytes().min(MAX_BYTES);
     let mut frames = FrameReader::new(file, path, to_u64(HEADER), limit, crc32c(0, &found), CTX);
-    while let Frame::Body(body) = frames.next()? {
-        match codec::take(body) {
-            Some(codec::Body::Decision(decision)) => each(*decision),
-            Some(codec::Body::Unknown) => {}
-            None => break,
+    loop {
+        let at = frames.offset();
+        match frames.next()? {
+            Frame::Body(body) => match codec::take(body) {
+                Some(codec::Body::Decision(decision)) => each(*decision),
+                Some(codec::Body::Unknown) => {}
+                None => return damage(at, "a decision that cannot be decoded"),
+            },
+            Frame::End => return Ok(()),
+            Frame::Torn(what) => return damage(at, what),
         }
     }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod policies;
 mod range;
 mod read;
 mod read_work;
+mod salvage;
 mod schedule;
 mod snapshot;
 mod space;
@@ -57,6 +58,7 @@ pub use metrics::{MergeLatency, ReasonStats, RunsSample};
 pub use pending::{Pending, PendingRule};
 pub use policies::Policies;
 pub use range::{Range, prefix_bounds};
+pub use salvage::Salvage;
 pub use schedule::{Debt, MergeState};
 pub use snapshot::Snapshot;
 pub use stats::{KeyspaceStats, LevelStats, Stats};
@@ -254,9 +256,17 @@ impl Db {
     /// Reads every byte of every table and checks every checksum and law.
     ///
     /// # Errors
-    /// `Closed`. Damage is not an error but in the report.
+    /// `Closed`; `Io` if a file may not be read. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        self.core().verify()
+        self.verify_watched(&mut |_, _| true)
+    }
+
+    /// The same, which tells `watch` how many blocks and bytes were read, after each block, and ends when that says false.
+    ///
+    /// # Errors
+    /// As [`verify`](Self::verify); `Cancelled` if `watch` said so.
+    pub fn verify_watched(&self, watch: &mut dyn FnMut(u64, u64) -> bool) -> Result<VerifyReport> {
+        self.core().verify(watch)
     }
 
     /// The options that it was opened with. The scheduler may be another one since ([`scheduler`](Self::scheduler)).
@@ -486,6 +496,21 @@ impl Keyspace {
         Range::open(self.core(), &self.keyspace, bounds, Some(snapshot.seq()))
     }
 
+    /// The records of a key range as `snapshot` sees them, but for keys that `damage` may affect, which [`Db::verify`] has found: where
+    /// [`range_at`](Self::range_at) ends with an error, this goes on.
+    ///
+    /// # Errors
+    /// `Corruption` or `Io` for other damage; `InvalidArgument` if the snapshot is of another store.
+    pub fn salvage<K: AsRef<[u8]>>(
+        &self,
+        bounds: impl RangeBounds<K>,
+        snapshot: &Snapshot,
+        damage: &[Damage],
+    ) -> Result<Salvage> {
+        self.check(snapshot)?;
+        Salvage::open(self.core(), &self.keyspace, bounds, snapshot.seq(), damage)
+    }
+
     /// The records whose keys begin with `prefix`.
     ///
     /// # Errors
@@ -601,12 +626,15 @@ impl Keyspace {
     /// stored: [`flush`](Self::flush) before for an exact figure.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
-    pub fn space_amplification(&self) -> Result<f64> {
+    /// As [`range`](Self::range); `Cancelled`.
+    pub fn space_amplification(&self, cancel: &Cancel) -> Result<f64> {
         let stored = self.stats().raw_bytes;
         let mut unique = 0;
         let mut range = self.range::<&[u8]>(..)?;
         while range.advance()? {
+            if cancel.is_cancelled() {
+                return Err(Error::new(ErrorKind::Cancelled, "the records were not all read"));
+            }
             unique += to_u64(range.key().len() + range.value().len());
         }
         Ok(metrics::ratio(stored.saturating_sub(unique), unique))

@@ -93,8 +93,7 @@ pub(crate) fn allow(policy: &dyn CompactionPolicy, may_lose_oldest: bool) -> Res
         return Ok(());
     }
     Err(Error::invalid(format!(
-        "strategy {} drops the oldest data, deleted or not: set may_lose_oldest = true in the options of the keyspace, when it is created or \
-         with Keyspace::set_may_lose_oldest, to allow that",
+        "strategy {} drops the oldest data, deleted or not, which the keyspace's option may_lose_oldest = true has to allow",
         policy.name()
     )))
 }

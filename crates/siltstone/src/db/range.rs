@@ -232,7 +232,7 @@ impl End {
     }
 }
 
-fn owned<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<Bytes> {
+pub(crate) fn owned<K: AsRef<[u8]>>(bound: Bound<&K>) -> Bound<Bytes> {
     bound.map(|key| Bytes::copy_from_slice(key.as_ref()))
 }
 

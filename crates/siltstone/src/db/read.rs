@@ -11,7 +11,7 @@ use crate::cache::{TableGuard, TableHandle};
 use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx};
 use crate::iter::file::{LiveFile, RunFiles, RunTables, restamp};
-use crate::iter::run::RunCursor;
+use crate::iter::run::{FileCursors, RunCursor};
 use crate::iter::{Approach, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
@@ -329,14 +329,14 @@ pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {
     clippy::large_enum_variant,
     reason = "nearly all sources are runs, and each of their steps would go through a box"
 )]
-pub(crate) enum Source {
+pub(crate) enum Source<F: FileCursors = RunTables> {
     /// Apart, since it holds a leaf of the tree: a list of sources with room for that in each would be slow to allocate.
     Memtable(Box<MemtableCursor>),
-    Run(RunCursor<RunTables>),
+    Run(RunCursor<F>),
 }
 
-impl Source {
-    pub(crate) fn memtable(table: &Arc<Memtable>) -> Source {
+impl<F: FileCursors> Source<F> {
+    pub(crate) fn memtable(table: &Arc<Memtable>) -> Source<F> {
         Source::Memtable(Box::new(table.cursor()))
     }
 }
@@ -350,7 +350,7 @@ macro_rules! each_source {
     };
 }
 
-impl Cursor for Source {
+impl<F: FileCursors> Cursor for Source<F> {
     fn seek_first(&mut self) -> Result<()> {
         each_source!(self, c => c.seek_first())
     }

@@ -149,7 +149,7 @@ const OLDEST: Trailer = Trailer(0);
 
 impl<C: Cursor> FileCursor<C> {
     #[inline(always)]
-    fn new(cursor: C, properties: &Properties, meta: &Arc<FileMeta>) -> FileCursor<C> {
+    pub(crate) fn new(cursor: C, properties: &Properties, meta: &Arc<FileMeta>) -> FileCursor<C> {
         let ingested = is_ingested(properties, meta);
         FileCursor { cursor, plain: !ingested && meta.whole.is_none(), ingested, meta: Arc::clone(meta) }
     }

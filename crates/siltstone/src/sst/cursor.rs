@@ -277,6 +277,13 @@ impl<B: Blocks> Entries<B> {
         }
     }
 
+    /// Goes to the first entry of a block; past the last block, to the end.
+    pub(crate) fn seek_block(&mut self, block: usize) -> Result<()> {
+        self.start()?;
+        self.sought = None;
+        self.first_of(block)
+    }
+
     fn first_of(&mut self, block: usize) -> Result<()> {
         if block >= self.table.parts.fences.blocks() {
             self.entry = None;
@@ -302,9 +309,7 @@ impl<B: Blocks> Entries<B> {
 
 impl<B: Blocks> Cursor for Entries<B> {
     fn seek_first(&mut self) -> Result<()> {
-        self.start()?;
-        self.sought = None;
-        self.first_of(0)
+        self.seek_block(0)
     }
 
     fn seek_last(&mut self) -> Result<()> {

@@ -33,4 +33,5 @@ pub(crate) mod tests;
 pub use cursor::{TableCursor, TableScan};
 pub use properties::Properties;
 pub use table::Table;
+pub(crate) use verify::Flaw;
 pub use writer::{TableOptions, TableSummary, TableWriter};

@@ -305,6 +305,15 @@ impl Table {
         super::verify::verify(self, ctx)
     }
 
+    /// The same for all blocks, whichever are damaged.
+    pub(crate) fn examine(
+        self: &Arc<Self>,
+        ctx: IoCtx,
+        watch: &mut dyn FnMut(u64) -> Result<()>,
+    ) -> Result<Vec<super::verify::Flaw>> {
+        super::verify::examine(self, ctx, watch)
+    }
+
     /// The file that lookups read.
     pub(crate) fn file(&self) -> &dyn ReadableFile {
         &*self.file

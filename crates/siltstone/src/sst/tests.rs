@@ -1,7 +1,7 @@
 //! Tests of tables as a whole: against a model, against damage, and under threads.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -303,6 +303,71 @@ fn everything(bytes: Vec<u8>) -> Result<Vec<Item>> {
     }
     table.verify(CTX)?;
     Ok(out)
+}
+
+/// A file on a disk with sectors that cannot be read.
+struct Sick {
+    file: Fixed,
+    bad: Vec<u64>,
+}
+
+impl ReadableFile for Sick {
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64, ctx: IoCtx) -> io::Result<()> {
+        let piece = offset..offset + buf.len() as u64;
+        if self.bad.iter().any(|at| piece.contains(at)) {
+            return Err(io::Error::other("bad sector"));
+        }
+        self.file.read_exact_at(buf, offset, ctx)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.file.bytes()
+    }
+}
+
+/// Verification ended at the first bad block, so nobody could tell what else was lost. And what is read in one piece fails in one piece.
+#[test]
+fn every_bad_block_is_told_with_its_keys() {
+    for seed in 0..60 {
+        let mut rng = Rng::new(seed);
+        let style = below(&mut rng, 5);
+        let model = any_model(&mut rng, style, 700, false);
+        let (mut bytes, _) = write(&model, any_options(&mut rng));
+        let cache = Arc::new(BlockCache::new(1 << 20));
+        let table = open(bytes.clone(), &cache).unwrap();
+        let fences = &table.parts.fences;
+        let bad: BTreeSet<usize> = (0..3).map(|_| below(&mut rng, fences.blocks())).collect();
+        let offsets: Vec<u64> = bad.iter().map(|block| fences.handle(*block).offset).collect();
+        let damaged = if rng.one_in(2) {
+            offsets.iter().for_each(|at| bytes[usize::try_from(*at).unwrap()] ^= 1);
+            open(bytes, &cache).unwrap()
+        } else {
+            let file = Sick { file: Fixed(bytes), bad: offsets.clone() };
+            let len = file.bytes();
+            let table = Table::open("test.sst", Arc::new(file), SstId(1), len, Arc::clone(&cache), CTX);
+            Arc::new(table.unwrap())
+        };
+        let mut read = 0;
+        let flaws = damaged.examine(CTX, &mut |_| {
+            read += 1;
+            Ok(())
+        });
+        let flaws = flaws.unwrap();
+        let told: Vec<_> = flaws.iter().map(|flaw| flaw.error.offset().unwrap()).collect();
+        assert_eq!((told, read), (offsets, fences.blocks()), "seed {seed}");
+        let mut scan = table.scan(4096, CTX);
+        scan.seek_first().unwrap();
+        while let (Some(((key, _), _)), Some((of, _, _))) = (here(&scan), scan.place()) {
+            for (block, flaw) in bad.iter().zip(&flaws) {
+                let (first, last) = flaw.keys.as_ref().unwrap();
+                // Two blocks may have versions of one key.
+                let may_be = *first <= key && *last >= key;
+                let is_inside = *first < key && *last > key;
+                assert!(if of == *block { may_be } else { !is_inside }, "seed {seed}: {key:?} of block {of}");
+            }
+            scan.next().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -133,14 +133,34 @@ impl Superblock {
 /// # Errors
 /// `NotFound` if there is no superblock, `Corruption` if neither slot is valid, `Unsupported` if a newer version wrote it, `Io`.
 pub fn read(fs: &dyn Fs, dir: &Path) -> Result<Root> {
+    newest(&look(fs, dir)?, &dir.join(FILE_NAME)).map(|(_, root)| root)
+}
+
+/// What is wrong with the superblock's slot `slot`, 0 or 1, while the store is open.
+pub(crate) fn damage(fs: &dyn Fs, dir: &Path, slot: u32) -> Option<Error> {
+    let (first, second) = match look(fs, dir) {
+        Ok([first, second]) => (first.is_some(), second.is_some()),
+        Err(error) => return Some(error),
+    };
+    let (is_valid, other_is) = if slot == 0 { (first, second) } else { (second, first) };
+    let what = match (is_valid, other_is) {
+        (true, _) => return None,
+        (false, true) => {
+            "this slot of the superblock is damaged; the other one stands in for it, so the store opens, and opening it for writing \
+             writes both anew"
+        }
+        (false, false) => "both slots of the superblock are damaged; the store cannot be opened any more",
+    };
+    Some(Error::corruption(&dir.join(FILE_NAME), u64::from(slot * SLOT_BYTES), what))
+}
+
+fn look(fs: &dyn Fs, dir: &Path) -> Result<[Option<Root>; 2]> {
     let path = dir.join(FILE_NAME);
     let file = fs.open(&path, crate::io::OpenOptions::default(), CTX).map_err(|source| match source.kind() {
         std::io::ErrorKind::NotFound => Error::new(ErrorKind::NotFound, "there is no store here").at(dir),
         _ => Error::io(&path, "opening the superblock", source),
     })?;
-    let read = |slot: u32, buf: &mut [u8]| file.read_exact_at(buf, u64::from(slot * SLOT_BYTES), CTX);
-    let slots = read_slots(read, &path)?;
-    newest(&slots, &path).map(|(_, root)| root)
+    read_slots(|slot, buf| file.read_exact_at(buf, u64::from(slot * SLOT_BYTES), CTX), &path)
 }
 
 fn read_slots(read: impl Fn(u32, &mut [u8]) -> std::io::Result<()>, path: &Path) -> Result<[Option<Root>; 2]> {

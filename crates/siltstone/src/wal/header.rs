@@ -170,6 +170,11 @@ impl Mark {
         if a.generation > b.generation { a } else { b }
     }
 
+    /// Where in a page a mark is that is not as it was written.
+    pub(super) fn damaged(page: &[u8; PAGE], seed: u32) -> Option<usize> {
+        MARK_AT.into_iter().find(|at| Self::decode(&page[*at..at + MARK], seed) == Part::Damaged)
+    }
+
     fn decode(bytes: &[u8], seed: u32) -> Part<Mark> {
         part(bytes, seed, |taker| Some(Mark { generation: taker.u64()?, synced_to: taker.u64()?, end: taker.u64()? }))
     }

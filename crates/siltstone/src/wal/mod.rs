@@ -35,6 +35,7 @@ mod shared;
 mod writer;
 
 pub use record::{LogRecord, RecordIter, encode_record};
+pub(crate) use replay::damaged_mark;
 pub use replay::{ReplaySummary, replay};
 pub use shared::LogShared;
 pub use writer::{LogConfig, LogWriter};

@@ -386,6 +386,18 @@ impl Header {
     }
 }
 
+/// The watermark of the segment in `path` that is damaged, if one is. Replay does without it: the other one counts.
+pub(crate) fn damaged_mark(fs: &dyn Fs, path: &Path, ctx: IoCtx) -> Option<Error> {
+    let file = fs.open(path, OpenOptions::default(), ctx).ok()?;
+    let mut page = [0; PAGE];
+    file.read_exact_at(&mut page, 0, ctx).ok()?;
+    // A segment without an identity is none; where it should be one, opening has said so.
+    let (_, seed) = Identity::decode(&page).ok()?;
+    let at = Mark::damaged(&page, seed)?;
+    let what = "a mark of how far the log is durable is damaged; the other one stands in for it, and it goes with this segment";
+    Some(Error::corruption(path, to_u64(at), what))
+}
+
 /// The size and header of a segment. The outer error is a failure to read, the inner one damage.
 fn read_header(fs: &dyn Fs, path: &Path, id: SegmentId, store_id: u128, ctx: IoCtx) -> Result<(u64, Result<Header>)> {
     let io = |source| Error::io(path, "reading a log segment", source);

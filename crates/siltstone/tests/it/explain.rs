@@ -355,9 +355,9 @@ fn what_compaction_costs_adds_up() {
     // 250 records are seen; what is stored beyond them nobody needs.
     let unique = 250 * 48;
     let expected = (stats.raw_bytes - unique) as f64 / unique as f64;
-    assert!((keyspace.space_amplification().unwrap() - expected).abs() < 1e-9 && expected > 0.0);
+    assert!((keyspace.space_amplification(&Cancel::new()).unwrap() - expected).abs() < 1e-9 && expected > 0.0);
     keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
-    assert_eq!(keyspace.space_amplification().unwrap(), 0.0);
+    assert_eq!(keyspace.space_amplification(&Cancel::new()).unwrap(), 0.0);
     let stats = keyspace.stats();
     assert_eq!((stats.tombstones, stats.oldest_tombstone_age_ms, stats.space_amplification_percent), (0, 0, 0.0));
     assert!(stats.reasons.iter().any(|r| r.reason == "manual" && r.jobs > 0));
