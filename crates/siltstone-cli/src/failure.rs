@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use siltstone::ErrorKind;
 
-/// The work was ended by Ctrl-C. The message says what is left.
+/// The work was ended by Ctrl-C or another signal. The message says what is left.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) String);
 

@@ -6,9 +6,9 @@
 //! | `store` | arguments that commands share, opening a store |
 //! | `format` | TSV, CSV and JSON lines, plain or compressed, in both directions |
 //! | `output`, `progress` | standard output and the progress on standard error |
-//! | `failure`, `interrupt` | one line for an error, a clean end upon Ctrl-C |
+//! | `failure`, `interrupt` | one line for an error, a clean end upon Ctrl-C, SIGTERM and SIGHUP |
 //!
-//! Exit codes: 0 done; 1 `get` found no such key; 2 an error or damage; 130 ended by Ctrl-C.
+//! Exit codes: 0 done; 1 `get` found no such key; 2 an error or damage; 130 ended by Ctrl-C, SIGTERM or SIGHUP.
 
 mod commands;
 mod failure;
@@ -41,7 +41,7 @@ Examples:
   siltstone inspect shop                  draw the tree
   siltstone compare words.tsv             which compaction strategy suits this data?
 
-Exit codes: 0 done, 1 no such key, 2 error or damage, 130 interrupted.";
+Exit codes: 0 done, 1 no such key, 2 error or damage, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP).";
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();

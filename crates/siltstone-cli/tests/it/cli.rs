@@ -8,13 +8,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::room::{Room, json, text, wait_for};
-
-/// `records` lines of TSV in an order that is not sorted.
-fn shuffled_tsv(records: u32) -> String {
-    let key = |i: u32| u64::from(i) * 7919 % u64::from(records);
-    (0..records).map(|i| format!("key{:08}\tvalue {i} of a line that is somewhat longer\n", key(i))).collect()
-}
+use super::room::{Room, json, shuffled_tsv, signal, text, wait_for};
 
 #[test]
 fn get_put_delete_scan() {
@@ -233,8 +227,7 @@ fn a_second_writer_is_kept_out_and_ctrl_c_leaves_a_store_that_opens() {
     assert!(error.contains("open already") && error.contains("close it"), "{error}");
 
     // Ctrl-C, then more input: the import must end by itself, with what it read stored.
-    let interrupted = Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    assert!(interrupted.success());
+    signal(&child, "-INT");
     let feeder = std::thread::spawn({
         let rest = rest.to_vec();
         move || stdin.write_all(&rest).ok()

@@ -3,6 +3,7 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use siltstone_lab::workload::BASIC;
@@ -10,6 +11,9 @@ use siltstone_lab::workload::BASIC;
 use super::{Bench, temporary_folder};
 use crate::interrupt::Interrupt;
 use crate::output::print_json;
+
+/// How often the program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Bench {
     /// Runs Siltstone and the peers by turns and shows the table that `siltstone-peers` makes.
@@ -39,7 +43,17 @@ impl Bench {
             command.stdout(Stdio::null());
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let status = child.wait().with_context(|| format!("{} cannot be waited for", program.display()))?;
+        let cannot_wait = || format!("{} cannot be waited for", program.display());
+        let status = loop {
+            if let Some(status) = child.try_wait().with_context(cannot_wait)? {
+                break status;
+            }
+            // Ctrl-C reaches it as well, a signal to this process alone does not.
+            if interrupt.is_set() {
+                child.kill().with_context(cannot_wait)?;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
         interrupt.check(|| "stopped; nothing is left behind".to_owned())?;
         if !status.success() {
             bail!("{} ended with {status}", program.display());

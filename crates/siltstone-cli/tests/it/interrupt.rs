@@ -1,0 +1,47 @@
+//! Commands that are told to end before they are done.
+
+use std::fs;
+use std::process::{Child, Command, Output, Stdio};
+
+use super::room::{Line, Room, signal, text, wait_for};
+
+fn start(room: &Room, line: impl Line) -> Child {
+    room.command(line).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+}
+
+/// What an interrupted command printed, and what it said last.
+fn interrupted(child: Child) -> (String, String) {
+    let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+    assert_eq!(status.code(), Some(130), "{}", text(&stderr));
+    (text(&stdout), text(&stderr).lines().last().unwrap_or_default().to_owned())
+}
+
+/// `timeout 3 siltstone compare` left its stores in the temporary folder, as did a closed terminal: only Ctrl-C was heard.
+#[test]
+fn every_signal_that_ends_a_command_lets_it_remove_its_stores() {
+    for ending in ["-INT", "-TERM", "-HUP"] {
+        let room = Room::new();
+        let child = start(&room, "compare --num 1000000 --strategy leveling --dir . --no-html -q");
+        wait_for("the store", || fs::read_dir(room.dir()).unwrap().next().is_some());
+        // Twice at once is one wish: `timeout` signals the process and its group.
+        signal(&child, ending);
+        signal(&child, ending);
+        interrupted(child);
+        assert_eq!(fs::read_dir(room.dir()).unwrap().count(), 0, "{ending} left a store");
+    }
+}
+
+#[test]
+fn under_nohup_a_closed_terminal_ends_nothing() {
+    let room = Room::new();
+    let mut command = Command::new("nohup");
+    command.args([env!("CARGO_BIN_EXE_siltstone"), "import", "s", "-"]).current_dir(room.dir());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    wait_for("the store", || room.path("s/SUPERBLOCK").exists());
+    signal(&child, "-HUP");
+    std::io::Write::write_all(&mut child.stdin.take().unwrap(), b"a\t1\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    assert_eq!(room.ok(&["get", "s", "a"]), b"1\n");
+}
