@@ -9,6 +9,13 @@ use siltstone::ErrorKind;
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) String);
 
+impl Interrupted {
+    /// In the words that all commands use; `left` is what there is now, or how to go on.
+    pub(crate) fn leaving(left: impl std::fmt::Display) -> Interrupted {
+        Interrupted(format!("interrupted: {left}"))
+    }
+}
+
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.0)

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
@@ -11,6 +11,7 @@ use siltstone_lab::workload::Workload;
 
 use super::args::{Compared, Telling};
 use super::import::{FileSource, OnError};
+use crate::failure::Interrupted;
 use crate::format::{Format, format_for};
 use crate::interrupt::Interrupt;
 use crate::output::{Cell, text_table};
@@ -92,6 +93,10 @@ impl Compare {
         let mut watch = Watch { interrupt, quiet: self.telling.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
         watch.end();
+        let all = plan.strategies.len();
+        if interrupt.is_set() && result.is_err() {
+            bail!(Interrupted::leaving(format!("0 of {all} strategies are finished")));
+        }
         let comparison = result?;
         self.telling.print(&comparison.rows, |_| text(&comparison))?;
         self.write_html(&comparison)?;

@@ -1,6 +1,7 @@
 //! Commands that are told to end before they are done.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
 use super::room::{Line, Room, signal, text, wait_for};
@@ -29,6 +30,44 @@ fn every_signal_that_ends_a_command_lets_it_remove_its_stores() {
         interrupted(child);
         assert_eq!(fs::read_dir(room.dir()).unwrap().count(), 0, "{ending} left a store");
     }
+}
+
+/// A command that was ended by Ctrl-C after it said `sign`: its standard output, and what it said last.
+fn interrupted_after(room: &Room, line: impl Line, sign: &str) -> (String, String) {
+    let mut child = start(room, line);
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    assert!(said.any(|line| line.contains(sign)));
+    signal(&child, "-INT");
+    let last = said.last().unwrap_or_default();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130), "{last}");
+    (text(&output.stdout), last)
+}
+
+/// Ctrl-C in the second hour threw the figures of the first away.
+#[test]
+fn what_is_finished_is_told() {
+    let room = Room::new();
+    let bench = "bench --num 2000 --reads 1000000000 --workloads fillseq,readrandom,readseq";
+    let (shown, last) = interrupted_after(&room, bench, "readrandom: ");
+    assert!(shown.contains("fillseq") && !shown.contains("readrandom"), "{shown}");
+    assert_eq!(last, "siltstone: interrupted: 1 of 3 workloads are finished");
+
+    let line = "compare --num 100000 --strategy leveling,tiering --dir . -q --html report.html";
+    let child = start(&room, line);
+    let store = || {
+        let paths = fs::read_dir(room.dir()).unwrap().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.is_dir()).collect::<Vec<_>>()
+    };
+    wait_for("the first store", || !store().is_empty());
+    let first = store();
+    wait_for("the second store", || !store().is_empty() && store() != first);
+    signal(&child, "-INT");
+    let (shown, last) = interrupted(child);
+    let rows = shown.lines().filter(|line| line.starts_with("leveling ")).count();
+    assert!(rows > 0 && !shown.contains("\ntiering "), "{shown}");
+    assert_eq!(last, "siltstone: interrupted: 1 of 2 strategies are finished, no report is written");
+    assert_eq!(fs::read_dir(room.dir()).unwrap().count(), 0);
 }
 
 #[test]

@@ -86,7 +86,7 @@ pub struct Comparison {
     pub missing_reads: u64,
     /// The seed of the choices.
     pub seed: u64,
-    /// One row a strategy.
+    /// One row a strategy; fewer if the comparison was ended before all were done.
     pub rows: Vec<Row>,
 }
 
@@ -193,8 +193,8 @@ pub const DEFINITIONS: [(&str, &str); 8] = [
 /// The stores live one after the other in a temporary folder in `plan.dir`, which is removed in any case.
 ///
 /// # Errors
-/// An error of the source or of a store; `Cancelled` when the observer said so; `Corruption` when two strategies end with
-/// different records.
+/// An error of the source or of a store; `Cancelled` when the observer said so before the first strategy was done, later the
+/// comparison lacks the others; `Corruption` when two strategies end with different records.
 pub fn compare(source: &dyn Source, plan: &Plan, observer: &mut dyn Observer) -> anyhow::Result<Comparison> {
     let input = survey::survey(source, plan.seed, observer)?;
     let survey = input.survey;
@@ -214,8 +214,10 @@ pub fn compare(source: &dyn Source, plan: &Plan, observer: &mut dyn Observer) ->
         rows: Vec::new(),
     };
     for strategy in &plan.strategies {
-        let row = run::run_strategy(source, &input, plan, &comparison, strategy, observer)?;
-        comparison.rows.push(row);
+        match run::run_strategy(source, &input, plan, &comparison, strategy, observer) {
+            Err(error) if is_cancelled(&error) && !comparison.rows.is_empty() => break,
+            row => comparison.rows.push(row?),
+        }
         check_same(&comparison.rows, &plan.strategies)?;
     }
     Ok(comparison)
@@ -235,6 +237,10 @@ fn check_same(rows: &[Row], strategies: &[Chosen]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    error.downcast_ref().map(Error::kind) == Some(ErrorKind::Cancelled)
 }
 
 fn cancelled() -> Error {

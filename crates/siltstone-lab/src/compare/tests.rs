@@ -83,6 +83,12 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
             self.0 < 1
         }
     }
+    struct StopAt(&'static str);
+    impl Observer for StopAt {
+        fn step(&mut self, step: Step<'_>) -> bool {
+            step.strategy != self.0
+        }
+    }
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
         strategies: vec![choose("leveling").unwrap()],
@@ -96,5 +102,10 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
     };
     let error = compare(&generated(5000), &plan, &mut Stop(0)).unwrap_err();
     assert_eq!(error.downcast_ref::<Error>().map(Error::kind), Some(ErrorKind::Cancelled));
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    // What was finished by then stays.
+    let strategies = ["leveling", "tiering", "leveldb"].map(|name| choose(name).unwrap()).to_vec();
+    let comparison = compare(&generated(5000), &Plan { strategies, ..plan }, &mut StopAt("tiering")).unwrap();
+    assert_eq!(comparison.rows.iter().map(|row| &row.strategy[..]).collect::<Vec<_>>(), ["leveling"]);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }

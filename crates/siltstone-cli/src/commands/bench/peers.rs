@@ -9,6 +9,7 @@ use anyhow::{Context, bail, ensure};
 use siltstone_lab::workload::BASIC;
 
 use super::{Bench, temporary_folder};
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::print_json;
 
@@ -54,7 +55,7 @@ impl Bench {
             }
             std::thread::sleep(LOOK_EVERY);
         };
-        interrupt.check(|| "stopped; nothing is left behind".to_owned())?;
+        ensure!(!interrupt.is_set(), Interrupted::leaving("nothing is left behind"));
         if !status.success() {
             bail!("{} ended with {status}", program.display());
         }
