@@ -29,6 +29,12 @@ impl OptionArgs {
         self.options.is_none() && self.set.is_empty()
     }
 
+    /// Whether `--set` names the option, or a part of it.
+    pub(crate) fn sets(&self, option: &str) -> bool {
+        let names = self.set.iter().filter_map(|given| given.split_once('=')).map(|(name, _)| name.trim());
+        names.filter_map(|name| name.strip_prefix(option)).any(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
     /// The settings whose names begin with `prefix`, without it, and the options without them.
     ///
     /// # Errors

@@ -369,10 +369,25 @@ fn two_phases_tell_what_a_store_bears() {
     let short = ["two-phase", "--records", "2000", "--value-bytes", "100", "--duration", "2m", "-q"];
     let result = json(&room.ok(&[&short[..], &["--utilization", "0.5", "--json"]].concat()));
     assert_eq!(result["is_sustainable"], true, "{result}");
+    for (asked, answer) in [
+        ("world", "sim".into()),
+        ("strategy", "one-leveling".into()),
+        ("scheduler", "greedy".into()),
+        ("testing_scheduler", "fair".into()),
+        ("utilization", 0.5.into()),
+        ("records", 2000.into()),
+        ("seed", Value::from(1)),
+    ] {
+        assert_eq!(result[asked], answer, "{asked}: {result}");
+    }
     let per_s = |name: &str| result[name]["ops_per_s"].as_f64().unwrap();
     assert!((per_s("running") / per_s("testing") - 0.5).abs() < 0.1, "{result}");
     let shown = text(&room.ok(&[&short[..], &["--utilization", "0.5", "--strategy", "tiering"]].concat()));
-    assert!(shown.contains("\nsustainable: at "), "{shown}");
+    assert!(
+        shown.contains("\nsustainable: at ")
+            && shown.lines().any(|line| line.starts_with("running, 50 %  ") && line.contains("  greedy  ")),
+        "{shown}"
+    );
     let disk = ["--world", "disk", "--duration", "1s", "--dir", ".", "--bandwidth", "1MiB", "--json"];
     let disk = json(&room.ok(&[&short[..5], &disk[..], &["-q"]].concat()));
     assert!(
@@ -385,11 +400,14 @@ fn two_phases_tell_what_a_store_bears() {
         (["--warm-up", "180s"], "--duration"),
         (["--bandwidth", "fast"], "100MiB"),
         (["--strategy", "levelling"], "one-leveling"),
+        (["--strategy=tiering", "--set=keyspace.strategy=tiering"], "leave one out"),
+        (["--scheduler=single", "--set=scheduler=single"], "leave one out"),
     ] {
         let output = room.run(&[&short[..], &wrong[..]].concat());
         let error = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
-        assert!(error.contains(wrong[1]) && error.contains(allowed), "{error}");
+        let named = wrong[1].trim_start_matches("--set=").trim_end_matches("=single").trim_end_matches("=tiering");
+        assert!(error.contains(named) && error.contains(allowed), "{error}");
     }
 }
 

@@ -71,6 +71,14 @@ fn what_is_finished_is_told() {
 }
 
 #[test]
+fn a_load_that_is_not_finished_has_no_figures() {
+    let room = Room::new();
+    let (shown, last) = interrupted_after(&room, "two-phase --records 100000000", "two-phase: ");
+    assert_eq!(shown, "partial: the store of the testing phase was not loaded to its end\n");
+    assert_eq!(last, "siltstone: interrupted: the store of the testing phase was not loaded to its end");
+}
+
+#[test]
 fn under_nohup_a_closed_terminal_ends_nothing() {
     let room = Room::new();
     let mut command = Command::new("nohup");
