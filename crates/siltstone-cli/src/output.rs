@@ -41,6 +41,11 @@ pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&(serde_json::to_string_pretty(value)? + "\n"))?)
 }
 
+/// A count with its noun: `1 file`, `2 files`.
+pub(crate) fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
+}
+
 /// Bytes for a human: text as it is where it is printable UTF-8 and not longer than `most` characters, else escaped, cut.
 pub(crate) fn visible(bytes: &[u8], most: usize) -> String {
     let mut out = String::new();
