@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::Args;
 use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
@@ -14,7 +14,7 @@ use super::import::{FileSource, OnError};
 use crate::failure::Interrupted;
 use crate::format::{Format, format_for};
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, text_table};
+use crate::output::{Cell, LateFile, text_table};
 use crate::progress::{Meter, line};
 use crate::store::{OptionArgs, shown};
 
@@ -90,6 +90,7 @@ impl Compare {
             let names: Vec<&str> = plan.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!("compare: {} under {}", source.describe(), names.join(", ")));
         }
+        let report = self.report()?;
         let mut watch = Watch { interrupt, quiet: self.telling.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
         watch.end();
@@ -99,7 +100,15 @@ impl Compare {
         }
         let comparison = result?;
         self.telling.print(&comparison.rows, |_| text(&comparison))?;
-        self.write_html(&comparison)?;
+        let done = comparison.rows.len();
+        ensure!(
+            done == all,
+            Interrupted::leaving(format!("{done} of {all} strategies are finished, no report is written"))
+        );
+        if let Some(report) = report {
+            report.write(&html(&comparison))?;
+            line(&format!("compare: report in {}", self.html.display()));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -138,15 +147,11 @@ impl Compare {
         })
     }
 
-    fn write_html(&self, comparison: &Comparison) -> anyhow::Result<()> {
+    /// Where the report goes, if there shall be one.
+    fn report(&self) -> anyhow::Result<Option<LateFile>> {
         let by_default = self.html.as_os_str() == "siltstone-compare.html";
-        if self.no_html || (self.telling.json && by_default) {
-            return Ok(());
-        }
-        std::fs::write(&self.html, html(comparison))
-            .with_context(|| format!("cannot write the report {}", self.html.display()))?;
-        line(&format!("compare: report in {}", self.html.display()));
-        Ok(())
+        let none = self.no_html || (self.telling.json && by_default);
+        (!none).then(|| LateFile::open(&self.html)).transpose()
     }
 }
 

@@ -6,4 +6,5 @@ mod cli;
 mod interrupt;
 mod room;
 mod run;
+mod told;
 mod trace;
