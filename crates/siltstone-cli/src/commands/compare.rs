@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
 use clap::Args;
-use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, Observer, Plan, Source, Step, compare};
+use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, MOST_DELETES, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
 use siltstone_lab::workload::Workload;
 
@@ -44,8 +44,8 @@ pub(crate) struct Compare {
     /// Updates of random keys after the load, per record loaded
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     updates: f64,
-    /// Deletes of random keys after the updates, per record loaded
-    #[arg(long, default_value_t = 0.05, value_parser = share)]
+    /// Deletes of random keys after the updates, per record loaded, from 0 to 0.5
+    #[arg(long, default_value_t = 0.05, value_parser = delete_share)]
     deletes: f64,
     /// Lookups of existing keys, and half as many of missing ones [default: a fifth of the records, at most 200000]
     #[arg(long, value_name = "N")]
@@ -80,6 +80,11 @@ pub(crate) struct Compare {
 fn share(text: &str) -> Result<f64, String> {
     let value: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
     if (0.0..=1000.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 1000".to_owned()) }
+}
+
+fn delete_share(text: &str) -> Result<f64, String> {
+    let allowed = text.parse().ok().filter(|value| (0.0..=MOST_DELETES).contains(value));
+    allowed.ok_or_else(|| format!("expected a number from 0 to {MOST_DELETES}"))
 }
 
 impl Compare {
