@@ -20,7 +20,7 @@ mod store;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{Arg, Command, CommandFactory, FromArgMatches, Parser};
 
 /// An embedded key-value store in which compaction is not a black box.
 ///
@@ -43,8 +43,15 @@ Examples:
 
 Exit codes: 0 done, 1 no such key, 2 error or damage, 130 interrupted (Ctrl-C, SIGTERM, SIGHUP).";
 
+/// A number below 0 is a value, so that what is wrong with it can be told; no option is called by a digit.
+fn with_negative_numbers(command: Command) -> Command {
+    let takes_numbers = |arg: Arg| if arg.get_action().takes_values() { arg.allow_negative_numbers(true) } else { arg };
+    command.mut_args(takes_numbers).mut_subcommands(with_negative_numbers)
+}
+
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let matches = with_negative_numbers(Arguments::command()).get_matches();
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let interrupt = interrupt::Interrupt::install();
     match arguments.command.run(&interrupt) {
         Ok(code) => code,

@@ -4,6 +4,27 @@ use std::process::Command;
 
 use super::room::{Room, shuffled_tsv, text};
 
+/// A number below 0 was an "unexpected argument", whatever the option.
+#[test]
+fn negative_numbers_are_values() {
+    let room = Room::new();
+    room.said("put s -5 cold");
+    assert_eq!(room.said("get s -5"), "cold\n");
+    for (line, allowed) in [
+        ("two-phase --utilization -0.5", "above 0 and below 1"),
+        ("compare --updates -1", "from 0 to 1000"),
+        ("compare --deletes -1", "from 0 to 0.5"),
+        ("compare --deletes 0.9", "from 0 to 0.5"),
+        ("trace replay x y --speed -1", "speed"),
+        ("scan s --limit -1", "--limit <N>"),
+    ] {
+        let output = room.run(line);
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(allowed) && error.contains("invalid value '"), "{line}: {error}");
+    }
+}
+
 /// What could not be written was found out when the work was done, and its figures were lost.
 #[test]
 fn a_place_that_cannot_be_written_is_told_before_the_work() {
