@@ -30,6 +30,9 @@ fn get_put_delete_scan() {
     assert_eq!(room.ok(&["scan", "s", "--hex", "--to", "01"]), b"\t\n00ff\t0a\n");
     room.ok(&["delete", "s", "apple"]);
     assert_eq!(room.run(&["get", "s", "apple"]).status.code(), Some(1));
+    room.ok(&["put", "s", "ff00", "0a", "--hex"]);
+    let keys = room.said("scan s --keys-only --json --from p");
+    assert_eq!(keys, "{\"key\":\"pear\"}\n{\"key_hex\":\"ff00\"}\n");
     room.ok(&["put", "s", "apple", "fruit", "--keyspace", "kinds"]);
     assert_eq!(room.ok(&["get", "s", "apple", "--keyspace", "kinds"]), b"fruit\n");
     assert_eq!(room.run(&["get", "s", "apple"]).status.code(), Some(1), "keyspaces are apart");
