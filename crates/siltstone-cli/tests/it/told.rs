@@ -46,3 +46,26 @@ fn a_place_that_cannot_be_written_is_told_before_the_work() {
     room.said("reproduce luo19 --figure A2 --scale 10000 --runs runs.jsonl -q");
     assert!(room.read("runs.jsonl").lines().count() > 0);
 }
+
+/// Runs a command that cannot write beyond `blocks` of 512 bytes into any file: the nearest to a full disk that a test can make.
+#[cfg(unix)]
+fn cramped(room: &Room, blocks: u32, line: &str) -> (String, String) {
+    let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" {line}");
+    let program = env!("CARGO_BIN_EXE_siltstone");
+    let output = Command::new("sh").args(["-c", &script, program]).current_dir(room.dir()).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{line}: {}", text(&output.stderr));
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Only after Ctrl-C was it said how to go on.
+#[cfg(unix)]
+#[test]
+fn a_run_that_fails_says_how_to_go_on() {
+    let room = Room::new();
+    let (_, error) = cramped(&room, 256, "run ycsb-c --strategy tiering --set workload.records=1000 --out results -q");
+    let (how, what) = error.trim_end().split_once('\n').unwrap();
+    assert!(
+        how.contains("`siltstone run --resume --out results`") && what.starts_with("siltstone: trial tiering-1"),
+        "{error}"
+    );
+}
