@@ -77,7 +77,7 @@ fn hint(error: &siltstone::Error) -> Option<&'static str> {
             Some("run `siltstone verify` on the store to see all damage; restore the file from a checkpoint")
         }
         ErrorKind::Unsupported => Some("use the version of siltstone that wrote it, or a newer one"),
-        ErrorKind::NoSpace => Some("free some space and try again; what was acknowledged is safe"),
+        ErrorKind::NoSpace => Some("free some space and try again; what was synced is safe"),
         ErrorKind::Poisoned => Some("check the disk, then run the command again: opening finds out what is durable"),
         ErrorKind::Locked => Some("close it there first, or work on a copy made with `checkpoint`"),
         _ => None,
@@ -95,7 +95,7 @@ mod tests {
         let text = line(&anyhow::Error::from(error).context("import"));
         assert_eq!(
             text,
-            "import: write: a/b.log: no space left: free some space and try again; what was acknowledged is safe"
+            "import: write: a/b.log: no space left: free some space and try again; what was synced is safe"
         );
         let toml = "options: TOML parse error at line 1, column 1\n  |\n1 | memtabel = 1\n  | ^^^^\nunknown field `memtabel`\n";
         assert_eq!(

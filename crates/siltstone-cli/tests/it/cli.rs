@@ -101,7 +101,9 @@ fn bad_lines_stop_or_are_skipped() {
     room.write("bad.tsv", "a\t1\nno tab here\nb\t2\n");
     let error = room.fails(&["import", "s", "bad.tsv"]);
     assert!(
-        error.contains("line 2") && error.contains("--on-error skip") && error.contains("1 records were stored"),
+        error.contains("line 2")
+            && error.contains("--on-error skip")
+            && error.contains("1 record was stored and synced"),
         "{error}"
     );
     assert_eq!(room.ok(&["export", "s"]), b"a\t1\n", "what came before is stored");
@@ -240,7 +242,7 @@ fn a_second_writer_is_kept_out_and_ctrl_c_leaves_a_store_that_opens() {
     let mut error = String::new();
     child.stderr.take().unwrap().read_to_string(&mut error).unwrap();
     assert_eq!(status.code(), Some(130), "{error}");
-    let told: usize = error.split("interrupted; ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
+    let told: usize = error.split("interrupted: ").nth(1).unwrap().split(' ').next().unwrap().parse().unwrap();
     let stored = text(&room.ok(&["scan", "s", "--keys-only"]));
     assert_eq!(stored.lines().count(), told, "{error}");
     assert!(told > 0);

@@ -57,6 +57,19 @@ fn cramped(room: &Room, blocks: u32, line: &str) -> (String, String) {
     (text(&output.stdout), text(&output.stderr))
 }
 
+/// The import said neither what was in nor where it was, and left out the sync that its help promises.
+#[cfg(unix)]
+#[test]
+fn an_import_that_cannot_write_says_what_is_in() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(3000) + "large\t" + &"v".repeat(3 << 20) + "\nlast\tone\n");
+    let (_, error) = cramped(&room, 4096, "import s in.tsv -q --set log.segment_bytes=1MiB");
+    assert!(error.contains("3000 records were stored") && error.contains("after line 3000"), "{error}");
+    assert_eq!(room.said("scan s --keys-only").lines().count(), 3000, "{error}");
+    let (_, error) = cramped(&room, 64, "import t in.tsv -q --durability none --set log.segment_bytes=8KiB");
+    assert!(error.contains("could not be synced"), "{error}");
+}
+
 /// Only after Ctrl-C was it said how to go on.
 #[cfg(unix)]
 #[test]
