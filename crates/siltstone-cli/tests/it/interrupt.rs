@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 use super::room::{Line, Room, signal, text, wait_for};
@@ -76,6 +77,32 @@ fn a_load_that_is_not_finished_has_no_figures() {
     let (shown, last) = interrupted_after(&room, "two-phase --records 100000000", "two-phase: ");
     assert_eq!(shown, "partial: the store of the testing phase was not loaded to its end\n");
     assert_eq!(last, "siltstone: interrupted: the store of the testing phase was not loaded to its end");
+}
+
+/// What a running merge had done was counted as done, and then thrown away with the merge.
+#[test]
+fn a_switch_says_what_is_left_of_it() {
+    let room = Room::new();
+    let line = |i: u32| format!("key{:08}\tvalue {i} of a line {}\n", i * 7919 % 20_011, "x".repeat(60));
+    room.write("in.tsv", (0..20_000).map(line).collect::<String>());
+    let small = "--set keyspace.memtable_bytes=64KiB --set keyspace.file_bytes=64KiB";
+    room.said(&format!("import s in.tsv --durability none {small} --set keyspace.strategy=tiering"));
+    let before = room.files("s", ".sst");
+    let mut child = start(&room, "strategy set s leveling --wait --set rate_limit_bytes_per_s=262144");
+    let is_new = |path: &PathBuf| !before.contains(path);
+    wait_for("a merge that has done something", || {
+        room.files("s", ".sst").iter().filter(|path| is_new(path)).count() > 1
+    });
+    assert!(child.try_wait().unwrap().is_none());
+    signal(&child, "-INT");
+    let (_, last) = interrupted(child);
+    let shown = room.said("strategy show s");
+    let left =
+        shown.lines().nth(1).unwrap().strip_prefix("merges have to move ").unwrap().strip_suffix(" still").unwrap();
+    assert!(
+        last.starts_with(&format!("siltstone: interrupted: the switch stands; {left} are left, ")),
+        "{last} {shown}"
+    );
 }
 
 #[test]
