@@ -279,9 +279,6 @@ fn inspect_stats_checkpoint_compact_strategies() {
     assert_eq!(room.ok(&["export", "copy"]), before);
     room.ok(&["verify", "copy"]);
     assert!(room.fails(&["checkpoint", "s", "copy"]).contains("copy"));
-    let printed = room.ok(&["stats", "s", "--print-options"]);
-    room.write("options.toml", printed);
-    room.ok(&["put", "again", "k", "v", "--options", "options.toml"]);
     let names = json(&room.ok(&["strategies", "--json"]));
     let names: Vec<_> = names.as_array().unwrap().iter().map(|line| line["name"].as_str().unwrap()).collect();
     for name in ["leveling", "one-leveling", "tiering", "leveldb"] {

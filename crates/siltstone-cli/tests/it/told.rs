@@ -4,6 +4,55 @@ use std::process::Command;
 
 use super::room::{Room, shuffled_tsv, text};
 
+/// Of a store with two keyspaces all options were printed, into one file that `--options` then refused.
+#[test]
+fn printed_options_are_taken() {
+    let room = Room::new();
+    room.said("put s k v --set keyspace.size_ratio=5");
+    let of_kinds =
+        ["--set", "keyspace.size_ratio=7", "--set", "keyspace.write_control={kind=\"limit\",rate_bytes_per_s=100000}"];
+    room.ok(&[&["put", "s", "k", "v", "--keyspace", "kinds"], &of_kinds[..]].concat());
+    for (flags, ratio) in [("", "size_ratio = 5"), ("--keyspace kinds", "size_ratio = 7")] {
+        let printed = room.said(&format!("stats s --print-options {flags}"));
+        assert!(printed.contains(ratio), "{printed}");
+        room.write("options.toml", &printed);
+        let again = format!("again{}", flags.len());
+        room.said(&format!("put {again} k v --options options.toml"));
+        let body = |text: &str| text.split_once('\n').unwrap().1.to_owned();
+        assert_eq!(body(&room.said(&format!("stats {again} --print-options"))), body(&printed));
+    }
+    assert!(room.fails("stats s --print-options --keyspace other").contains("default, kinds"));
+}
+
+/// Two figures of space amplification stood side by side and told different things, and one that was asked for and perfect was left out.
+#[test]
+fn space_amplification_is_one_figure_under_its_name() {
+    let room = Room::new();
+    room.write("in.tsv", shuffled_tsv(20_000));
+    room.said("import s in.tsv --durability none --set keyspace.memtable_bytes=64KiB --set keyspace.strategy=rocksdb-universal");
+    assert!(room.said("stats s").contains("universal size amplification percent"));
+    room.said("strategy set s leveling --wait");
+    room.said("compact s");
+    let stats = room.said("stats s --scan");
+    let (head, cells) = stats.split_once("\n\nkeyspace").unwrap().1.split_once('\n').unwrap();
+    assert!(head.contains("space amplification") && !head.contains("percent") && cells.contains("0.000"), "{stats}");
+}
+
+#[test]
+fn figures_are_labelled_as_one_says_them() {
+    let room = Room::new();
+    room.write("in.tsv", "a\t1\nno tab here\n");
+    let import = text(&room.run("import s in.tsv --on-error skip --durability none").stderr);
+    assert!(
+        import.contains("import: 1 record, ") && import.contains("B/s in ") && import.contains("1 bad line left"),
+        "{import}"
+    );
+    assert!(room.said("stats debt s").starts_with("default: 1 sorted run; "));
+    room.said("compact s");
+    let stats = room.said("stats s");
+    assert!(stats.contains("  took\n") && !stats.contains("took ns"), "{stats}");
+}
+
 /// A number below 0 was an "unexpected argument", whatever the option.
 #[test]
 fn negative_numbers_are_values() {
