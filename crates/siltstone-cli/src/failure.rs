@@ -7,9 +7,16 @@ use std::process::ExitCode;
 use siltstone::ErrorKind;
 use siltstone::version::{manifest, superblock};
 
-/// The work was ended by Ctrl-C. The message says what is left.
+/// The work was ended by Ctrl-C or another signal. The message says what is left.
 #[derive(Debug)]
 pub(crate) struct Interrupted(pub(crate) String);
+
+impl Interrupted {
+    /// In the words that all commands use; `left` is what there is now, or how to go on.
+    pub(crate) fn leaving(left: impl std::fmt::Display) -> Interrupted {
+        Interrupted(format!("interrupted: {left}"))
+    }
+}
 
 impl std::fmt::Display for Interrupted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -75,7 +82,7 @@ fn hint(error: &siltstone::Error) -> Option<&'static str> {
             Some("run `siltstone verify` on the store to see all damage and what can be done")
         }
         ErrorKind::Unsupported => Some("use the version of siltstone that wrote it, or a newer one"),
-        ErrorKind::NoSpace => Some("free some space and try again; what was acknowledged is safe"),
+        ErrorKind::NoSpace => Some("free some space and try again; what was synced is safe"),
         ErrorKind::Poisoned => Some("check the disk, then run the command again: opening finds out what is durable"),
         ErrorKind::Locked => Some("close it there first; get, scan, export, stats, inspect and verify work meanwhile"),
         ErrorKind::InvalidArgument if error.what().contains("may_lose_oldest") => {
@@ -106,7 +113,7 @@ mod tests {
         let text = line(&anyhow::Error::from(error).context("import"));
         assert_eq!(
             text,
-            "import: write: a/b.log: no space left: free some space and try again; what was acknowledged is safe"
+            "import: write: a/b.log: no space left: free some space and try again; what was synced is safe"
         );
         let toml = "options: TOML parse error at line 1, column 1\n  |\n1 | memtabel = 1\n  | ^^^^\nunknown field `memtabel`\n";
         assert_eq!(

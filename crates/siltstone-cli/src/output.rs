@@ -1,8 +1,12 @@
-//! Standard output: buffered, checked (a full disk behind `>` must not pass for success), and bytes made visible.
+//! What commands give out: standard output, buffered and checked (a full disk behind `>` must not pass for success); files that are
+//! written at the end of long work; bytes made visible.
 
 use std::fmt::Write as _;
+use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use serde::Serialize;
 
 /// Standard output in a buffer. Call [`finish`](Output::finish), or the end of the text may go missing without an error.
@@ -70,6 +74,51 @@ pub(crate) fn print(text: &str) -> io::Result<()> {
 /// Prints a value as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> anyhow::Result<()> {
     Ok(print(&(serde_json::to_string_pretty(value)? + "\n"))?)
+}
+
+/// A file that is written when long work is over. That it can be written shows before the work begins.
+pub(crate) struct LateFile {
+    path: PathBuf,
+    file: File,
+    /// It was not there before, and holds nothing yet.
+    is_empty: bool,
+}
+
+impl LateFile {
+    /// Opens the file, or makes it. What an older one holds stays until [`write`](LateFile::write).
+    pub(crate) fn open(path: &Path) -> anyhow::Result<LateFile> {
+        let cannot = || format!("cannot write {}", path.display());
+        let (file, is_empty) = match File::create_new(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                (File::options().write(true).open(path).with_context(cannot)?, false)
+            }
+            made => (made.with_context(cannot)?, true),
+        };
+        Ok(LateFile { path: path.to_owned(), file, is_empty })
+    }
+
+    /// Writes all that the file shall hold.
+    pub(crate) fn write(mut self, text: &str) -> anyhow::Result<()> {
+        self.is_empty = false;
+        // A pipe or a terminal has no length.
+        let is_file = self.file.metadata().is_ok_and(|meta| meta.is_file());
+        let emptied = if is_file { self.file.set_len(0) } else { Ok(()) };
+        let written = emptied.and_then(|()| self.file.write_all(text.as_bytes()));
+        written.with_context(|| format!("cannot write {}", self.path.display()))
+    }
+}
+
+impl Drop for LateFile {
+    fn drop(&mut self) {
+        if self.is_empty {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// A count with its noun: `1 file`, `2 files`.
+pub(crate) fn plural(n: u64, what: &str) -> String {
+    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }
 
 /// Bytes for a human: text as it is where it is printable UTF-8 and not longer than `most` characters, else escaped, cut.
@@ -196,6 +245,21 @@ mod tests {
         let error = Named::new("a/b.tsv", Full).write_all(b"abc").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         assert!(error.to_string().starts_with("a/b.tsv: "), "{error}");
+    }
+
+    #[test]
+    fn a_late_file_leaves_what_is_there_until_it_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a.html");
+        drop(LateFile::open(&path).unwrap());
+        assert!(!path.exists(), "work that failed leaves no empty file");
+        LateFile::open(&path).unwrap().write("a long text").unwrap();
+        drop(LateFile::open(&path).unwrap());
+        assert_eq!(std::fs::read(&path).unwrap(), b"a long text");
+        LateFile::open(&path).unwrap().write("short").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"short");
+        LateFile::open(Path::new("/dev/null")).unwrap().write("nothing").unwrap();
+        assert!(LateFile::open(folder.path()).is_err() && LateFile::open(&folder.path().join("no/a.html")).is_err());
     }
 
     #[test]

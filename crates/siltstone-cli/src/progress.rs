@@ -8,6 +8,8 @@ use siltstone_lab::num::{floor, per_second};
 use siltstone_lab::report::{bytes, number};
 use siltstone_lab::run::RunProgress;
 
+use crate::output::plural;
+
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
 /// Shows how far a command is.
@@ -100,9 +102,11 @@ impl Meter {
     }
 
     fn text(&self, done: &Done) -> String {
-        let mut text = format!("{} {}, {}/s", done.records, self.unit, number(done.records_per_s));
+        let one = self.unit.strip_suffix('s').filter(|_| done.records == 1);
+        let unit = one.unwrap_or(self.unit);
+        let mut text = format!("{} {unit}, {}/s", done.records, number(done.records_per_s));
         if done.bytes > 0 {
-            text += &format!(", {}, {:.1} MB/s", bytes(done.bytes), done.mb_per_s);
+            text += &format!(", {}, {}/s", bytes(done.bytes), bytes(floor(done.mb_per_s * 1e6)));
         }
         text
     }
@@ -135,7 +139,7 @@ impl RunMeter {
         if self.quiet || (self.bar.is_none() && now - self.last_line < LINE_EVERY) {
             return;
         }
-        let mut text = format!("{} of {} trials", progress.finished, progress.trials);
+        let mut text = format!("{} of {}", progress.finished, plural(progress.trials, "trial"));
         if let Some(left) = progress.left {
             text += &format!(", about {} left", about(left));
         }

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
 use siltstone::io::RealFs;
 use siltstone::version::superblock;
@@ -31,6 +31,12 @@ impl OptionArgs {
         self.options.is_none() && self.set.is_empty()
     }
 
+    /// Whether `--set` names the option, or a part of it.
+    pub(crate) fn sets(&self, option: &str) -> bool {
+        let names = self.set.iter().filter_map(|given| given.split_once('=')).map(|(name, _)| name.trim());
+        names.filter_map(|name| name.strip_prefix(option)).any(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+
     /// The settings whose names begin with `prefix`, without it, and the options without them.
     ///
     /// # Errors
@@ -39,7 +45,7 @@ impl OptionArgs {
         let (with, rest): (Vec<_>, Vec<_>) = self.set.iter().partition(|given| given.trim_start().starts_with(prefix));
         let setting = |given: &&String| {
             let (name, value) = name_and_value(given)?;
-            Ok((name[prefix.len()..].to_owned(), value_of(name, value)))
+            Ok((name[prefix.len()..].to_owned(), value_of(name, value).with_context(|| format!("--set {given}"))?))
         };
         let with = with.iter().map(setting).collect::<anyhow::Result<_>>()?;
         Ok((with, OptionArgs { options: self.options.clone(), set: rest.into_iter().cloned().collect() }))
@@ -66,7 +72,8 @@ impl OptionArgs {
 /// Puts `a.b=value` into the table.
 fn set(table: &mut toml::Table, given: &str) -> anyhow::Result<()> {
     let (name, value) = name_and_value(given)?;
-    setting::set(table, name, value_of(name, value)).map_err(|problem| anyhow!("--set {given}: {problem}"))
+    let value = value_of(name, value).with_context(|| format!("--set {given}"))?;
+    setting::set(table, name, value).map_err(|problem| anyhow!("--set {given}: {problem}"))
 }
 
 fn name_and_value(given: &str) -> anyhow::Result<(&str, &str)> {
@@ -77,13 +84,15 @@ fn name_and_value(given: &str) -> anyhow::Result<(&str, &str)> {
 }
 
 /// A size with a unit for a `_bytes` option, else TOML, else a text without quotes.
-fn value_of(name: &str, value: &str) -> toml::Value {
-    let size = name.ends_with("_bytes").then(|| size(value)).flatten().and_then(|size| i64::try_from(size).ok());
-    if let Some(size) = size {
-        return size.into();
+fn value_of(name: &str, value: &str) -> anyhow::Result<toml::Value> {
+    let is_size = name.ends_with("_bytes");
+    if let Some(size) = size(value).filter(|_| is_size).and_then(|size| i64::try_from(size).ok()) {
+        return Ok(size.into());
     }
     let parsed = format!("value = {value}").parse::<toml::Table>().ok().and_then(|mut table| table.remove("value"));
-    parsed.unwrap_or_else(|| value.into())
+    // Of a workload, a size may also be a law with its parameters: a table.
+    ensure!(!is_size || parsed.as_ref().is_some_and(|value| !value.is_str()), "expected a size, for example 64MiB");
+    Ok(parsed.unwrap_or_else(|| value.into()))
 }
 
 /// `64MiB`, `64M`, `65536`: units of 1024.
@@ -325,6 +334,10 @@ mod tests {
         assert!(given.contains_key("cache_bytes") && !given.contains_key("max_open_files"));
         assert!(args(&["memtabel=1"]).read().unwrap_err().to_string().contains("memtabel"));
         assert!(args(&["cache_bytes"]).read().is_err());
+        for wrong in ["lots", "\"64MiB\"", "1.5GiB", ""] {
+            let error = format!("{:#}", args(&[&format!("cache_bytes={wrong}")]).read().unwrap_err());
+            assert!(error.contains("cache_bytes") && error.contains("a size, for example 64MiB"), "{error}");
+        }
         assert!(args(&["cache_bytes=1", "cache_bytes.x=1"]).read().is_err());
     }
 

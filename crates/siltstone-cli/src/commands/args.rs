@@ -33,15 +33,25 @@ impl Telling {
 /// What is compared.
 #[derive(Args, Clone, Debug)]
 pub(super) struct Compared {
-    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml)
-    #[arg(long, visible_alias = "strategies", value_delimiter = ',', default_values = ["leveling", "one-leveling", "tiering", "leveldb"])]
+    /// Strategies, separated by commas: names that `siltstone strategies` lists, or files (./mine.toml) [default:
+    /// leveling,one-leveling,tiering,leveldb]
+    #[arg(long, visible_alias = "strategies", value_delimiter = ',')]
     strategy: Vec<String>,
 }
 
+const DEFAULT_STRATEGIES: [&str; 4] = ["leveling", "one-leveling", "tiering", "leveldb"];
+
 impl Compared {
+    /// Whether strategies were named.
+    pub(super) fn is_given(&self) -> bool {
+        !self.strategy.is_empty()
+    }
+
     /// The strategies, each another one.
     pub(super) fn choose(&self) -> anyhow::Result<Vec<Chosen>> {
-        let strategies = self.strategy.iter().map(|name| choose(name)).collect::<anyhow::Result<Vec<_>>>()?;
+        let given = self.strategy.iter().map(String::as_str);
+        let names: Vec<&str> = if self.is_given() { given.collect() } else { DEFAULT_STRATEGIES.to_vec() };
+        let strategies = names.into_iter().map(choose).collect::<anyhow::Result<Vec<_>>>()?;
         for (i, strategy) in strategies.iter().enumerate() {
             let name = &strategy.name;
             ensure!(strategies[..i].iter().all(|other| other.name != *name), "strategy {name:?} is named twice");

@@ -5,7 +5,7 @@ mod peers;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::Args;
 use siltstone::{Db, ErrorKind, Keyspace, Options};
 use siltstone_lab::load::{PhaseResult, run_phase};
@@ -13,6 +13,7 @@ use siltstone_lab::report::{duration_ns, number};
 use siltstone_lab::workload::{BASIC, Phase, Workload, basic};
 
 use super::args::Telling;
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::text_table;
 use crate::progress::{Meter, line};
@@ -90,7 +91,11 @@ impl Bench {
         let db = Db::open(&path, options.clone())?;
         let rows = self.run_phases(&db, &options, &workload, interrupt)?;
         db.close()?;
-        self.telling.print(&rows[..], text)?;
+        if !rows.is_empty() {
+            self.telling.print(&rows[..], text)?;
+        }
+        let (done, all) = (rows.len(), workload.phases.len());
+        ensure!(done == all, Interrupted::leaving(format!("{done} of {all} workloads are finished")));
         Ok(ExitCode::SUCCESS)
     }
 
@@ -113,6 +118,7 @@ impl Bench {
         })
     }
 
+    /// The workloads that were finished: all of them, unless the command was told to end.
     fn run_phases(
         &self,
         db: &Db,
@@ -131,9 +137,12 @@ impl Bench {
             let row = run_phase(db, &keyspace, workload, phase, &mut |done| {
                 meter.update(done, 0, done);
                 !interrupt.is_set()
-            })?;
+            });
             meter.clear();
-            rows.push(row);
+            match row {
+                Err(error) if error.kind() == ErrorKind::Cancelled => break,
+                row => rows.push(row?),
+            }
             // What one workload leaves to do must not slow the next one.
             db.wait_idle()?;
         }

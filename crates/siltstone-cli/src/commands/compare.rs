@@ -3,17 +3,18 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, ensure};
+use anyhow::{bail, ensure};
 use clap::Args;
-use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, Observer, Plan, Source, Step, compare};
+use siltstone_lab::compare::{Comparison, DEFINITIONS, Generated, MOST_DELETES, Observer, Plan, Source, Step, compare};
 use siltstone_lab::report::{bytes, html, table, titles};
 use siltstone_lab::workload::Workload;
 
 use super::args::{Compared, Telling};
 use super::import::{FileSource, OnError};
+use crate::failure::Interrupted;
 use crate::format::{Format, format_for};
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, text_table};
+use crate::output::{Cell, LateFile, text_table};
 use crate::progress::{Meter, line};
 use crate::store::{OptionArgs, shown};
 
@@ -43,8 +44,8 @@ pub(crate) struct Compare {
     /// Updates of random keys after the load, per record loaded
     #[arg(long, default_value_t = 0.5, value_parser = share)]
     updates: f64,
-    /// Deletes of random keys after the updates, per record loaded
-    #[arg(long, default_value_t = 0.05, value_parser = share)]
+    /// Deletes of random keys after the updates, per record loaded, from 0 to 0.5
+    #[arg(long, default_value_t = 0.05, value_parser = delete_share)]
     deletes: f64,
     /// Lookups of existing keys, and half as many of missing ones [default: a fifth of the records, at most 200000]
     #[arg(long, value_name = "N")]
@@ -81,6 +82,11 @@ fn share(text: &str) -> Result<f64, String> {
     if (0.0..=1000.0).contains(&value) { Ok(value) } else { Err("expected a number from 0 to 1000".to_owned()) }
 }
 
+fn delete_share(text: &str) -> Result<f64, String> {
+    let allowed = text.parse().ok().filter(|value| (0.0..=MOST_DELETES).contains(value));
+    allowed.ok_or_else(|| format!("expected a number from 0 to {MOST_DELETES}"))
+}
+
 impl Compare {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let source = self.source()?;
@@ -89,12 +95,25 @@ impl Compare {
             let names: Vec<&str> = plan.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!("compare: {} under {}", source.describe(), names.join(", ")));
         }
+        let report = self.report()?;
         let mut watch = Watch { interrupt, quiet: self.telling.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
         watch.end();
+        let all = plan.strategies.len();
+        if interrupt.is_set() && result.is_err() {
+            bail!(Interrupted::leaving(format!("0 of {all} strategies are finished")));
+        }
         let comparison = result?;
         self.telling.print(&comparison.rows, |_| text(&comparison))?;
-        self.write_html(&comparison)?;
+        let done = comparison.rows.len();
+        ensure!(
+            done == all,
+            Interrupted::leaving(format!("{done} of {all} strategies are finished, no report is written"))
+        );
+        if let Some(report) = report {
+            report.write(&html(&comparison))?;
+            line(&format!("compare: report in {}", self.html.display()));
+        }
         Ok(ExitCode::SUCCESS)
     }
 
@@ -133,15 +152,11 @@ impl Compare {
         })
     }
 
-    fn write_html(&self, comparison: &Comparison) -> anyhow::Result<()> {
+    /// Where the report goes, if there shall be one.
+    fn report(&self) -> anyhow::Result<Option<LateFile>> {
         let by_default = self.html.as_os_str() == "siltstone-compare.html";
-        if self.no_html || (self.telling.json && by_default) {
-            return Ok(());
-        }
-        std::fs::write(&self.html, html(comparison))
-            .with_context(|| format!("cannot write the report {}", self.html.display()))?;
-        line(&format!("compare: report in {}", self.html.display()));
-        Ok(())
+        let none = self.no_html || (self.telling.json && by_default);
+        (!none).then(|| LateFile::open(&self.html)).transpose()
     }
 }
 

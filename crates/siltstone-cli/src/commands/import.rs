@@ -13,7 +13,7 @@ use super::args::Telling;
 use crate::failure::Interrupted;
 use crate::format::{self, Format, Next, Place, open_import};
 use crate::interrupt::Interrupt;
-use crate::output::print_json;
+use crate::output::{plural, print_json};
 use crate::progress::{Done, Meter, line};
 use crate::store::{KeyspaceArgs, shown};
 
@@ -87,7 +87,7 @@ impl Import {
             records: 0,
             bytes: 0,
         };
-        let mut bad_lines = 0;
+        let (mut bad_lines, mut stored_line) = (0, 0);
         let end = loop {
             if interrupt.is_set() {
                 break Err(None);
@@ -109,25 +109,28 @@ impl Import {
                 }
                 Ok(Next::Record) => {
                     loader.batch.put(&keyspace, input.reader.key(), input.reader.value());
-                    if loader.added(input.reader.key().len() + input.reader.value().len())? {
-                        meter.update(loader.records, loader.bytes, input.position());
+                    match loader.added(input.reader.key().len() + input.reader.value().len()) {
+                        Ok(false) => {}
+                        Ok(true) => {
+                            stored_line = input.reader.line();
+                            meter.update(loader.records, loader.bytes, input.position());
+                        }
+                        // A full disk, most likely.
+                        Err(error) => {
+                            break Err(Some(anyhow::Error::new(error).context(format!("after line {stored_line}"))));
+                        }
                     }
                 }
             }
         };
-        loader.write()?;
-        if self.durability == DurabilityArg::None {
-            // What is in no log is durable only in a table.
-            db.flush()?;
-        }
-        db.sync()?;
-        db.close()?;
+        let synced = loader.write().and_then(|()| self.sync(&db));
         let (records, bytes) = (loader.records, loader.bytes);
-        match end {
+        let synced_or_not = if synced.is_ok() { "and synced" } else { "but could not be synced" };
+        match end.and(synced.and(db.close()).map_err(|error| Some(error.into()))) {
             Ok(()) => {
                 let done = meter.finish(records, bytes);
                 if bad_lines > 0 {
-                    line(&format!("import: {bad_lines} bad lines left out"));
+                    line(&format!("import: {} left out", plural(bad_lines, "bad line")));
                 }
                 if self.telling.json {
                     print_json(&Totals { done, bad_lines })?;
@@ -136,13 +139,22 @@ impl Import {
             }
             Err(why) => {
                 meter.clear();
-                let kept = format!("{records} records were stored and synced");
+                let were = if records == 1 { "was" } else { "were" };
+                let kept = format!("{} {were} stored {synced_or_not}", plural(records, "record"));
                 match why {
-                    None => bail!(Interrupted(format!("interrupted; {kept}"))),
+                    None => bail!(Interrupted::leaving(kept)),
                     Some(error) => Err(error).with_context(|| format!("import of {} ended, {kept}", shown(&self.file))),
                 }
             }
         }
+    }
+
+    fn sync(&self, db: &Db) -> siltstone::Result<()> {
+        if self.durability == DurabilityArg::None {
+            // What is in no log is durable only in a table.
+            db.flush()?;
+        }
+        db.sync()
     }
 
     fn tell_bad_line(&self, count: u64, number: u64, why: &str) {
@@ -177,12 +189,13 @@ impl Loader<'_> {
         Ok(full)
     }
 
-    /// Writes what is in the batch.
+    /// Writes what is in the batch, which is empty then in any case: a write that failed ends the import.
     fn write(&mut self) -> siltstone::Result<()> {
         let (records, bytes) = (self.batch.len(), std::mem::take(&mut self.batch_bytes));
         if records > 0 {
-            self.db.write_with(&self.batch, self.durability)?;
+            let written = self.db.write_with(&self.batch, self.durability);
             self.batch.clear();
+            written?;
             let count = |n| u64::try_from(n).unwrap_or(u64::MAX);
             self.records += count(records);
             self.bytes += count(bytes);

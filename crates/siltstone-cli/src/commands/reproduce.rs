@@ -5,15 +5,16 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
 
-use anyhow::{Context, bail};
+use anyhow::{bail, ensure};
 use clap::Args;
-use siltstone_lab::experiment::{Experiment, Finding, RunResult, Verdict, judge, run_all, study};
+use siltstone_lab::experiment::{Experiment, Finding, Verdict, judge, run_all, study};
 use siltstone_lab::num::count;
 
 use super::args::Telling;
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
-use crate::output::print;
-use crate::progress::{Meter, line};
+use crate::output::{LateFile, print};
+use crate::progress::Meter;
 
 /// Run a published study again and say which of its claims hold.
 #[derive(Args)]
@@ -52,6 +53,7 @@ pub(crate) struct Reproduce {
 impl Reproduce {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let experiments = self.experiments()?;
+        let runs = self.runs.as_deref().map(LateFile::open).transpose()?;
         let meter = Mutex::new(Meter::new(&self.study, "runs", Some(1000), self.telling.quiet));
         let results = run_all(&experiments, self.scale, self.seed, &|done, total| {
             let (done, total) = (count(done), count(total));
@@ -60,7 +62,6 @@ impl Reproduce {
         });
         meter.into_inner().unwrap_or_else(PoisonError::into_inner).clear();
         let results = results?;
-        self.write_runs(&results)?;
         let mut findings = Vec::new();
         for experiment in &experiments {
             let own: Vec<_> = results.iter().filter(|result| result.experiment == experiment.id).cloned().collect();
@@ -73,18 +74,12 @@ impl Reproduce {
         } else {
             print(&text(&findings))?;
         }
-        if interrupt.is_set() {
-            line("interrupted: what is marked `not run` was not made; the rest stands");
-            return Ok(ExitCode::from(130));
+        if let Some(runs) = runs {
+            let lines = results.iter().map(|result| Ok(serde_json::to_string(result)? + "\n"));
+            runs.write(&lines.collect::<anyhow::Result<String>>()?)?;
         }
+        ensure!(!interrupt.is_set(), Interrupted::leaving("what is marked `not run` was not made; the rest stands"));
         Ok(ExitCode::SUCCESS)
-    }
-
-    fn write_runs(&self, results: &[RunResult]) -> anyhow::Result<()> {
-        let Some(path) = &self.runs else { return Ok(()) };
-        let lines = results.iter().map(|result| Ok(serde_json::to_string(result)? + "\n"));
-        let text: String = lines.collect::<anyhow::Result<_>>()?;
-        std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
     }
 
     fn experiments(&self) -> anyhow::Result<Vec<Experiment>> {

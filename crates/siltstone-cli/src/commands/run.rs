@@ -6,18 +6,19 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use siltstone::Options;
+use siltstone::{ErrorKind, Options};
 use siltstone_lab::compare::Scale;
 use siltstone_lab::report::run_page;
 use siltstone_lab::run::{
-    Place, Question, Results, RunProgress, SimDevice, load_bytes, read_question, run_all, trials,
+    Named, Place, Question, Results, RunProgress, SimDevice, load_bytes, read_question, run_all, trials,
 };
 use siltstone_lab::setting;
 use siltstone_lab::workload::Spec;
 
 use super::args::{Compared, Telling, World};
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
-use crate::output::print;
+use crate::output::{LateFile, plural, print};
 use crate::progress::{RunMeter, line};
 use crate::store::OptionArgs;
 
@@ -35,7 +36,7 @@ mod table;
   siltstone run ycsb-a --strategy leveling,tiering --plan results
 
 SPEC is the name of a shipped workload or a file. Each strategy meets the same operations, each repetition with another seed. The results folder holds
-the question (run.json), a folder for each trial, and all figures in rows.jsonl and rows.csv. Ctrl-C keeps the trials that are finished; --resume
+the question (run.json), a folder for each trial, and all figures in rows.jsonl and rows.csv. Ctrl-C, or a failure, keeps the trials that are finished; --resume
 goes on with the rest.
 
 --set names options of the store (keyspace.size_ratio=4), of the workload (workload.records=100000, workload.phase.run.clients=4) and of
@@ -53,16 +54,16 @@ pub(crate) struct Run {
     spec: Option<String>,
     #[command(flatten)]
     compared: Compared,
-    /// Real files and real time, or a simulated disk in virtual time
-    #[arg(long, value_enum, default_value = "disk")]
-    world: World,
-    /// Repetitions of each strategy, each with a seed of its own
-    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-    repeat: u32,
+    /// Real files and real time, or a simulated disk in virtual time [default: disk]
+    #[arg(long, value_enum)]
+    world: Option<World>,
+    /// Repetitions of each strategy, each with a seed of its own [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeat: Option<u32>,
     /// Folder of the results [default: a new one, siltstone-SPEC]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Go on with the results in --out, which must answer the same question
+    /// Go on with the results in --out, which must answer the same question; without SPEC, what is not given is as it was
     #[arg(long)]
     resume: bool,
     /// Write the trials to FOLDER/tasks, for another launcher, and run none
@@ -85,22 +86,20 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
-        if let Some(dir) = &self.dir {
-            ensure!(self.world == World::Disk, "--dir is for --world disk: the simulated world has no folder");
-            ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
-        }
         if let Some(folder) = &self.plan {
             return self.write_plan(folder);
         }
         let results = self.results()?;
+        // May be in the folder of the results.
+        let report = self.html.as_deref().map(LateFile::open).transpose()?;
         let question = results.question();
         if !self.telling.quiet {
             let names: Vec<&str> = question.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!(
-                "run: {} under {}, {} trials, results in {}",
+                "run: {} under {}, {}, results in {}",
                 question.name,
                 names.join(", "),
-                trials(question),
+                plural(trials(question), "trial"),
                 results.folder().display()
             ));
         }
@@ -114,25 +113,38 @@ impl Run {
         let rows = rows.map_err(|error| self.how_to_go_on(error, results.folder()))?;
         let text = table::text(question, &rows)?;
         self.telling.print(&rows, |_| text)?;
-        if let Some(path) = &self.html {
-            let page = run_page(results.folder())?;
-            std::fs::write(path, page).with_context(|| format!("cannot write the report {}", path.display()))?;
+        if let Some((report, path)) = report.zip(self.html.as_ref()) {
+            report.write(&run_page(results.folder())?)?;
             line(&format!("run: report in {}", path.display()));
         }
         Ok(ExitCode::SUCCESS)
     }
 
-    /// Says what an interruption leaves.
+    /// Says what an interruption, or a full disk, leaves.
     fn how_to_go_on(&self, error: anyhow::Error, folder: &Path) -> anyhow::Error {
         let kind = error.chain().find_map(|cause| cause.downcast_ref()).map(siltstone::Error::kind);
-        if kind != Some(siltstone::ErrorKind::Cancelled) {
-            return error;
-        }
-        let what = format!(
-            "interrupted: the trials that are finished stay; go on with `siltstone run --resume --out {}`",
+        let left = format!(
+            "the trials that are finished stay; go on with `siltstone run --resume --out {}`",
             folder.display()
         );
-        crate::failure::Interrupted(what).into()
+        if kind == Some(ErrorKind::Cancelled) {
+            return Interrupted::leaving(left).into();
+        }
+        line(&format!("run: {left}"));
+        error
+    }
+
+    /// Refuses what would have no effect in `world`.
+    fn check(&self, world: Place) -> anyhow::Result<()> {
+        if let Some(dir) = &self.dir {
+            ensure!(world == Place::Disk, "--dir is for --world disk: the simulated world has no folder");
+            ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
+        }
+        ensure!(
+            self.jobs.is_none() || world == Place::Sim,
+            "--jobs is for --world sim: on a real disk trials run one at a time, or they would slow each other"
+        );
+        Ok(())
     }
 
     fn results(&self) -> anyhow::Result<Results> {
@@ -141,7 +153,8 @@ impl Run {
             None => None,
         };
         match (question, &self.out, self.resume) {
-            (question, Some(out), true) => Results::resume(out, question.as_ref()),
+            (None, Some(out), true) => Results::resume(out, Some(&self.question_about(read_question(out)?)?)),
+            (Some(question), Some(out), true) => Results::resume(out, Some(&question)),
             (Some(question), None, true) => {
                 let out = last(&question.name).with_context(|| {
                     format!("there is no folder siltstone-{} to go on with: name it with --out", question.name)
@@ -177,17 +190,48 @@ impl Run {
                 chosen.name
             );
         }
-        let world = match self.world {
+        let world = self.place().unwrap_or(Place::Disk);
+        self.check(world)?;
+        let device = device(world, SimDevice::default(), &of_device)?;
+        let commit = env!("SILTSTONE_COMMIT");
+        Question::new(&spec, &strategies, world, self.repeat.unwrap_or(1), &options, device, commit)
+    }
+
+    fn place(&self) -> Option<Place> {
+        self.world.map(|world| match world {
             World::Disk => Place::Disk,
             World::Sim => Place::Sim,
-        };
-        ensure!(
-            of_device.is_empty() || world == Place::Sim,
-            "--set device.{} is for --world sim: a real disk is what it is",
-            of_device[0].0
-        );
-        let commit = env!("SILTSTONE_COMMIT");
-        Question::new(&spec, &strategies, world, self.repeat, &options, device(&of_device)?, commit)
+        })
+    }
+
+    /// The question that a folder `found` answers, with what is given here in its place: it must be the same still.
+    fn question_about(&self, found: Question) -> anyhow::Result<Question> {
+        let world = self.place().unwrap_or(found.world);
+        self.check(world)?;
+        let (of_workload, rest) = self.options.split("workload.")?;
+        let (of_device, rest) = rest.split("device.")?;
+        let (_, given) = rest.read()?;
+        Compared::fixed(&given)?;
+        let mut asked = Question { world, repeat: self.repeat.unwrap_or(found.repeat), ..found };
+        if self.compared.is_given() {
+            asked.strategies = self.compared.choose()?.iter().map(Named::from).collect();
+        }
+        if !of_workload.is_empty() {
+            let mut spec: toml::Table = asked.spec.parse()?;
+            for (name, value) in of_workload {
+                setting::set(&mut spec, &name, value).map_err(|what| anyhow!("--set workload.{name}: {what}"))?;
+            }
+            asked.spec = Spec::parse(&spec.to_string(), "the workload with what is set")?.text().to_owned();
+        }
+        if !given.is_empty() {
+            let mut options: toml::Table = asked.options.parse()?;
+            setting::overlay(&mut options, &given);
+            asked.options = Options::from_text(&options.to_string())?.to_text();
+        }
+        if !of_device.is_empty() {
+            asked.device = Some(device(world, asked.device.unwrap_or_default(), &of_device)?);
+        }
+        Ok(asked)
     }
 
     fn write_plan(&self, folder: &Path) -> anyhow::Result<ExitCode> {
@@ -208,10 +252,11 @@ fn cores() -> usize {
     std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
-/// The simulated disk with what is set.
-fn device(set: &[(String, toml::Value)]) -> anyhow::Result<SimDevice> {
-    let mut table = toml::Table::new();
+/// The simulated `disk` with what is set.
+fn device(world: Place, disk: SimDevice, set: &[(String, toml::Value)]) -> anyhow::Result<SimDevice> {
+    let mut table = toml::Table::try_from(disk)?;
     for (name, value) in set {
+        ensure!(world == Place::Sim, "--set device.{name} is for --world sim: a real disk is what it is");
         setting::set(&mut table, name, value.clone()).map_err(|what| anyhow!("--set device.{name}: {what}"))?;
     }
     toml::from_str(&table.to_string()).context("--set device")

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use siltstone::Keyspace;
 
-use crate::format::Format;
+use crate::format::{Format, write_key};
 use crate::interrupt::Interrupt;
 use crate::output::{Output, hex};
 use crate::store::{Bounds, KeyspaceArgs, RangeArgs, Spelling, is_backwards, within_prefix};
@@ -18,6 +18,7 @@ use crate::store::{Bounds, KeyspaceArgs, RangeArgs, Spelling, is_backwards, with
   siltstone scan shop --prefix app --keys-only
   siltstone scan shop --from apple --to pear --limit 10
   siltstone scan shop --reverse --limit 1 --json      the last record
+  siltstone scan shop --keys-only --json              the keys alone, whatever bytes they hold
 
 Keys and values are printed as they are; --json is safe for any bytes, `export` is faster.")]
 pub(crate) struct Scan {
@@ -40,7 +41,7 @@ pub(crate) struct Scan {
     #[command(flatten)]
     spelling: Spelling,
     /// Print JSON lines, `key_hex` and `value_hex` where a text is no UTF-8
-    #[arg(long, conflicts_with_all = ["keys_only", "hex"])]
+    #[arg(long, conflicts_with = "hex")]
     json: bool,
 }
 
@@ -62,7 +63,9 @@ impl Scan {
         let db = self.place.store.open_to_read()?;
         let keyspace = self.place.find(&db)?;
         let mut output = Output::new();
-        if self.json {
+        if self.json && self.keys_only {
+            self.each(&keyspace, bounds, interrupt, &mut |key, _| write_key(&mut output, key))?;
+        } else if self.json {
             let mut writer = Format::Jsonl.writer(output, false)?;
             self.each(&keyspace, bounds, interrupt, &mut |key, value| writer.write(key, value))?;
             output = writer.finish()?;

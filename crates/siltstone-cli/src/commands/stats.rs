@@ -1,23 +1,28 @@
 //! `stats STORE` and `stats deletes STORE`
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use serde_json::Value;
-use siltstone::{Cancel, Db, Debt, DeleteStats, TombstoneBlocker, TombstonePlace};
+use siltstone::{Cancel, Db, Debt, DeleteStats, Keyspace, TombstoneBlocker, TombstonePlace};
 use siltstone_lab::report::{bytes, duration_ns};
 
+use super::strategies::Line;
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, print, print_json, text_table};
+use crate::output::{Cell, plural, print, print_json, text_table};
 use crate::store::{OptionArgs, StoreArgs, TRIES};
+
+/// What --scan adds to a keyspace.
+const SPACE_AMPLIFICATION: &str = "space_amplification";
 
 /// Print what the store counts. Counters of operations start at 0 when a store is opened; sizes are those on disk.
 #[derive(Args)]
 #[command(after_long_help = "Examples:
   siltstone stats shop
   siltstone stats shop --json | jq .disk_bytes
-  siltstone stats shop --print-options > options.toml      the options of its keyspaces, for --options
+  siltstone stats shop --print-options > options.toml      the options of its default keyspace, for --options
   siltstone stats debt shop                                what do merges owe, and how near are writers to a limit?
   siltstone stats deletes shop                             is what was deleted gone? (a store named \"deletes\": ./deletes)")]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -29,9 +34,12 @@ pub(crate) struct Stats {
     path: Option<PathBuf>,
     #[command(flatten)]
     options: OptionArgs,
-    /// Print the options of each keyspace as TOML instead
+    /// Print the options of a keyspace as TOML instead, as --options takes them
     #[arg(long, conflicts_with = "json")]
     print_options: bool,
+    /// Keyspace whose options are printed
+    #[arg(long, value_name = "NAME", default_value = "default", requires = "print_options")]
+    keyspace: String,
     /// Read all records and add the space amplification by sarkar21's definition: what no reader needs over what one sees
     #[arg(long, conflicts_with = "print_options")]
     scan: bool,
@@ -92,7 +100,8 @@ fn debt(DebtOf { keyspace, debt }: &DebtOf) -> String {
                 |seconds| format!("about {seconds:.1} s if nothing more is written"),
             );
             format!(
-                "{merges} merges, which read {} and write {}: {time}",
+                "{}, to read {} and write {}: {time}",
+                plural(*merges, "merge"),
                 bytes(debt.read_bytes),
                 bytes(debt.write_bytes)
             )
@@ -105,7 +114,7 @@ fn debt(DebtOf { keyspace, debt }: &DebtOf) -> String {
             debt.write_control
         ),
     };
-    format!("{keyspace}: {runs} sorted runs; {limits}\n  {owed}\n")
+    format!("{keyspace}: {}; {limits}\n  {owed}\n", plural(*runs, "sorted run"))
 }
 
 #[derive(Args)]
@@ -137,7 +146,8 @@ impl Deletes {
 fn deletes(stats: &DeleteStats) -> String {
     let time = |ms: u64| duration_ns(ms.saturating_mul(1_000_000));
     let by = stats.delete_by_ms.map_or_else(|| "no delete_by".to_owned(), |ms| format!("delete_by {}", time(ms)));
-    let mut out = format!("{}: {by}, {} tombstones in {} files\n", stats.keyspace, stats.tombstones, stats.files);
+    let (tombstones, files) = (plural(stats.tombstones, "tombstone"), plural(stats.files, "file"));
+    let mut out = format!("{}: {by}, {tombstones} in {files}\n", stats.keyspace);
     if let Some(oldest) = &stats.oldest {
         let place = match &oldest.place {
             TombstonePlace::File { id, level, .. } => format!("file {id} of L{level}"),
@@ -161,8 +171,8 @@ fn deletes(stats: &DeleteStats) -> String {
         }
     }
     if stats.held_files > 0 {
-        let (files, held) = (stats.held_files, bytes(stats.held_bytes));
-        out += &format!("  {files} files ({held}) have left the tree and stay on disk for iterators that are open\n");
+        let (files, held) = (plural(stats.held_files, "file"), bytes(stats.held_bytes));
+        out += &format!("  {files} ({held}) out of the tree, still on disk for iterators that are open\n");
     }
     out
 }
@@ -178,16 +188,14 @@ impl Stats {
         let store = StoreArgs::new(path, self.options.clone());
         if self.print_options {
             let db = store.open_to_read()?;
-            let mut text = String::new();
-            for name in db.list_keyspaces() {
-                text += &format!("# keyspace {name}\n[keyspace]\n{}\n", db.keyspace(&name)?.options().to_text());
-            }
-            print(&text)?;
+            let options = BTreeMap::from([("keyspace", store.keyspace(&db, &self.keyspace)?.options())]);
+            print(&format!("# keyspace {}\n{}", self.keyspace, toml::to_string(&options)?))?;
             return Ok(ExitCode::SUCCESS);
         }
         let stats = store.reading(TRIES, || {
             let db = store.open_to_read()?;
             let mut stats = serde_json::to_value(db.stats())?;
+            name_size_amplification(&db, &mut stats)?;
             if self.scan {
                 add_space_amplification(&db, &interrupt.cancel(), &mut stats)?;
             }
@@ -202,15 +210,32 @@ impl Stats {
     }
 }
 
-fn add_space_amplification(db: &Db, cancel: &Cancel, stats: &mut Value) -> anyhow::Result<()> {
-    for keyspace in stats.get_mut("keyspaces").and_then(Value::as_array_mut).into_iter().flatten() {
-        let name = keyspace.get("name").and_then(Value::as_str).unwrap_or_default();
-        let space_amplification = db.keyspace(name)?.space_amplification(cancel)?;
-        if let Some(keyspace) = keyspace.as_object_mut() {
-            keyspace.insert("space_amplification".to_owned(), space_amplification.into());
+/// The measure that RocksDB's universal compaction goes by gets a name of its own, where a rule goes by it. It compares younger runs with the
+/// oldest: of leveled ones, which are meant to differ in size, it says nothing about space.
+fn name_size_amplification(db: &Db, stats: &mut Value) -> anyhow::Result<()> {
+    for (keyspace, stats) in keyspaces_of(db, stats)? {
+        let percent = stats.remove("space_amplification_percent");
+        // A policy of a program's own is unknown here.
+        let line = Line::of_option(&keyspace.options().strategy);
+        if line.is_ok_and(|line| line.triggers.iter().any(|trigger| trigger == "space-amplification")) {
+            stats.insert("universal_size_amplification_percent".to_owned(), percent.into());
         }
     }
     Ok(())
+}
+
+fn add_space_amplification(db: &Db, cancel: &Cancel, stats: &mut Value) -> anyhow::Result<()> {
+    for (keyspace, stats) in keyspaces_of(db, stats)? {
+        stats.insert(SPACE_AMPLIFICATION.to_owned(), keyspace.space_amplification(cancel)?.into());
+    }
+    Ok(())
+}
+
+/// Each keyspace with its counters.
+fn keyspaces_of<'a>(db: &Db, stats: &'a mut Value) -> anyhow::Result<Vec<(Keyspace, &'a mut Row)>> {
+    let rows = stats.get_mut("keyspaces").and_then(Value::as_array_mut).into_iter().flatten();
+    let rows = rows.filter_map(Value::as_object_mut);
+    rows.map(|row| Ok((db.keyspace(row.get("name").and_then(Value::as_str).unwrap_or_default())?, row))).collect()
 }
 
 /// The counters that are not 0, and a table of the keyspaces.
@@ -218,7 +243,7 @@ fn text(stats: &Value) -> String {
     let mut rows = Vec::new();
     for (name, value) in stats.as_object().into_iter().flatten() {
         if let Some(cell) = figure(name, value).filter(|_| value.as_u64() != Some(0)) {
-            rows.push(vec![name.replace('_', " ").into(), cell]);
+            rows.push(vec![label(name).into(), cell]);
         }
     }
     let mut out = text_table(&["counter", "value"], &rows);
@@ -262,7 +287,8 @@ type Row = serde_json::Map<String, Value>;
 fn table(title: &str, first: &str, rows: &[&Row]) -> String {
     let mut columns: Vec<&str> = Vec::new();
     for (name, value) in rows.iter().flat_map(|row| row.iter()) {
-        let shown = value.is_string() || value.as_f64().is_some_and(|n| n > 0.0);
+        // What was asked for is shown at its best, too.
+        let shown = value.is_string() || value.as_f64().is_some_and(|n| n > 0.0) || name == SPACE_AMPLIFICATION;
         if shown && !columns.contains(&name.as_str()) {
             columns.push(name);
         }
@@ -277,9 +303,15 @@ fn table(title: &str, first: &str, rows: &[&Row]) -> String {
         columns.iter().map(cell).collect::<Vec<Cell>>()
     };
     let titles: Vec<String> =
-        columns.iter().map(|name| if *name == first { title.to_owned() } else { name.replace('_', " ") }).collect();
+        columns.iter().map(|name| if *name == first { title.to_owned() } else { label(name) }).collect();
     let titles: Vec<&str> = titles.iter().map(String::as_str).collect();
     format!("\n{}", text_table(&titles, &rows.iter().map(cells).collect::<Vec<_>>()))
+}
+
+/// The name of a figure that shows its unit itself.
+fn label(name: &str) -> String {
+    let bare = name.strip_suffix("_ns").or(name.strip_suffix("_ms")).unwrap_or(name);
+    bare.replace('_', " ")
 }
 
 /// A number with the unit that its name ends with.

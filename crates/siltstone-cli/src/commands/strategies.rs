@@ -79,6 +79,12 @@ fn find(name: &str) -> anyhow::Result<&'static strategy::Preset> {
 }
 
 impl Line {
+    /// What the option `strategy` of a keyspace says: a preset's name, or a file's text.
+    pub(super) fn of_option(option: &str) -> anyhow::Result<Line> {
+        let preset = strategy::strategies().iter().find(|preset| preset.name == option);
+        Line::of(preset.map_or(option, |preset| preset.text))
+    }
+
     /// What a strategy file says. The words of the file are shown, so a new option needs nothing here.
     pub(super) fn of(text: &str) -> anyhow::Result<Line> {
         let Strategy { name, size_ratio, source, leaves_out, .. } = Strategy::parse(text)?;

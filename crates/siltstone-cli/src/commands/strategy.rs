@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::ensure;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use siltstone::compaction::strategy::strategies;
@@ -12,8 +13,9 @@ use siltstone_lab::report::bytes;
 use siltstone_lab::strategy::choose;
 
 use super::strategies::Line;
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, print, print_json, text_table};
+use crate::output::{Cell, plural, print, print_json, text_table};
 use crate::progress::{Meter, line};
 use crate::store::KeyspaceArgs;
 
@@ -207,21 +209,34 @@ impl Set {
         ));
         if plan.lost_files > 0 {
             line(&format!(
-                "strategy: {} files ({}) are dropped with their data",
-                plan.lost_files,
+                "strategy: {} ({}) dropped with their data",
+                plural(plan.lost_files, "file"),
                 bytes(plan.lost_bytes)
             ));
         }
         if self.wait {
-            self.wait(&db, &keyspace, interrupt)?;
-        } else if plan.merges + plan.moved_files > 0 {
+            let is_done = self.wait(&db, &keyspace, interrupt)?;
+            drop(keyspace);
+            db.close()?;
+            ensure!(is_done, Interrupted::leaving(self.left()?));
+            return Ok(());
+        }
+        if plan.merges + plan.moved_files > 0 {
             line("strategy: that happens while the store is open, from now on; --wait waits for it");
         }
         db.close()?;
         Ok(())
     }
 
-    fn wait(&self, db: &Db, keyspace: &Keyspace, interrupt: &Interrupt) -> anyhow::Result<()> {
+    /// What is left of the switch once the store is closed: a merge that was running then has come to nothing.
+    fn left(&self) -> anyhow::Result<String> {
+        let db = self.place.store.open_to_read()?;
+        let left = bytes(self.place.find(&db)?.switch_progress()?.left_bytes);
+        Ok(format!("the switch stands; {left} are left, and are merged whenever the store is open"))
+    }
+
+    /// Waits until the tree has its new shape, and says whether it has.
+    fn wait(&self, db: &Db, keyspace: &Keyspace, interrupt: &Interrupt) -> anyhow::Result<bool> {
         let start = db.stats();
         let mut progress = keyspace.switch_progress()?;
         let total = progress.predicted_bytes.max(progress.left_bytes);
@@ -243,14 +258,11 @@ impl Set {
             progress = keyspace.switch_progress()?;
             meter.update(figures.0, figures.1, total.saturating_sub(progress.left_bytes));
         }
-        if !progress.is_done {
+        if progress.is_done {
+            meter.finish(figures.0, figures.1);
+        } else {
             meter.clear();
-            let left = bytes(progress.left_bytes);
-            interrupt
-                .check(|| format!("the switch stands; {left} are left, and are merged whenever the store is open"))?;
-            return Ok(());
         }
-        meter.finish(figures.0, figures.1);
-        Ok(())
+        Ok(progress.is_done)
     }
 }

@@ -17,7 +17,7 @@ use siltstone_lab::trace::{Show as Ask, Source, TraceShow, export, import, show}
 use super::args::Telling;
 use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, Output, print, print_json, text_table};
+use crate::output::{Cell, Output, plural, print, print_json, text_table};
 use crate::progress::{Meter, line};
 
 /// Record what a store is asked for; show it, do it again, describe it as a workload.
@@ -166,20 +166,21 @@ impl Show {
         if let Some(error) = &shown.error {
             anyhow::bail!("{error}");
         }
-        Ok(if interrupt.is_set() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+        ensure!(!interrupt.is_set(), Interrupted::leaving("the rest of the file was not read"));
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 fn text(shown: &TraceShow) -> String {
     let mut out = match shown.elapsed_s {
         Some(elapsed_s) => format!(
-            "{}: {} operations in {elapsed_s:.3} s, {}/s; {}\n",
+            "{}: {} in {elapsed_s:.3} s, {}/s; {}\n",
             shown.form,
-            shown.operations,
+            plural(shown.operations, "operation"),
             number(shown.ops_per_s),
             shown.end
         ),
-        None => format!("{}: {} operations, nobody knows when\n", shown.form, shown.operations),
+        None => format!("{}: {}, nobody knows when\n", shown.form, plural(shown.operations, "operation")),
     };
     if shown.lost > 0 {
         out += &format!("{} operations came faster than they could be written and are missing\n", shown.lost);
@@ -313,12 +314,12 @@ impl Import {
         let done = done?;
         if done.is_partial {
             std::fs::remove_file(&self.out).with_context(|| format!("cannot remove {}", self.out.display()))?;
-            return Err(Interrupted("interrupted; no trace was written".to_owned()).into());
+            return Err(Interrupted::leaving("no trace was written").into());
         }
         if self.telling.json {
             print_json(&done)?;
         } else {
-            line(&format!("{} operations are in {}", done.operations, self.out.display()));
+            line(&format!("{} in {}", plural(done.operations, "operation"), self.out.display()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -354,7 +355,7 @@ impl Export {
         meter.clear();
         let done = done?;
         if done.is_partial {
-            return Err(Interrupted("interrupted; no text was written".to_owned()).into());
+            return Err(Interrupted::leaving("no text was written").into());
         }
         if done.left_out > 0 {
             line(&format!("note: {} operations have no line in a text and are left out", done.left_out));
@@ -368,7 +369,7 @@ impl Export {
         if self.telling.json {
             print_json(&done)?;
         } else if !to_stream {
-            line(&format!("{} operations are in {}", done.operations, self.out.display()));
+            line(&format!("{} in {}", plural(done.operations, "operation"), self.out.display()));
         }
         Ok(ExitCode::SUCCESS)
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use clap::{Args, ValueEnum};
+use serde::Serialize;
 use siltstone::Options;
 use siltstone::io::sim::Device;
 use siltstone::options::parse_time;
@@ -17,6 +18,7 @@ use siltstone_lab::report::{bytes, duration_ns, number};
 use siltstone_lab::workload::{KeyLaw, Workload};
 
 use super::args::{Telling, World as Place};
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::text_table;
 use crate::progress::{Meter, line};
@@ -154,9 +156,23 @@ impl TwoPhaseCommand {
             !interrupt.is_set()
         });
         meter.clear();
-        let result = result?;
-        self.telling.print(&result, |result| self.text(result))?;
-        Ok(if interrupt.is_set() { ExitCode::from(130) } else { ExitCode::SUCCESS })
+        let told = self.told(&ask, result?);
+        self.telling.print(&told, text)?;
+        ensure!(!told.result.is_partial, Interrupted::leaving(&told.result.reason));
+        Ok(ExitCode::SUCCESS)
+    }
+
+    fn told(&self, ask: &TwoPhase, result: TwoPhaseResult) -> Told {
+        Told {
+            world: if self.world == Place::Disk { "disk" } else { "sim" },
+            strategy: name_of(&ask.running.keyspace.strategy),
+            scheduler: ask.running.scheduler.name(),
+            testing_scheduler: ask.testing.scheduler.name(),
+            utilization: f64::from(ask.utilization_percent) / 100.0,
+            records: ask.workload.records,
+            seed: self.seed,
+            result,
+        }
     }
 
     fn meter(&self, part: Part) -> Meter {
@@ -170,10 +186,20 @@ impl TwoPhaseCommand {
 
     fn ask(&self) -> anyhow::Result<TwoPhase> {
         let (mut options, given) = self.options.read()?;
+        let is_disk = self.world == Place::Disk;
+        for (flag, is_given, name) in [
+            ("--strategy", self.strategy.is_some(), "keyspace.strategy"),
+            ("--scheduler", self.scheduler.is_some(), "scheduler"),
+            ("--bandwidth", is_disk && self.bandwidth.is_some(), "rate_limit_bytes_per_s"),
+        ] {
+            ensure!(
+                !is_given || !self.options.sets(name),
+                "{flag} and --set {name} set the same option: leave one out"
+            );
+        }
         if let Some(strategy) = &self.strategy {
             options.keyspace.strategy = siltstone_lab::strategy::choose(strategy)?.option;
         }
-        let is_disk = self.world == Place::Disk;
         if is_disk {
             ensure!(self.write_ns.is_none(), "--write-ns is for --world sim: on disk a write takes what it takes");
             options.rate_limit_bytes_per_s = self.bandwidth.unwrap_or(options.rate_limit_bytes_per_s);
@@ -235,41 +261,55 @@ impl TwoPhaseCommand {
             }
         })
     }
+}
 
-    fn text(&self, result: &TwoPhaseResult) -> String {
-        let titles = ["phase", "writes/s", "p50", "p99", "p99.9", "max", "processing p99", "stalled", "runs", "queued"];
-        let row = |name: &str, load: &LoadResult| {
-            let time = |ns| duration_ns(ns).into();
-            let runs = load.windows.iter().map(|window| window.gauge).max().unwrap_or(0);
-            vec![
-                name.to_owned().into(),
-                number(load.ops_per_s).into(),
-                time(load.latency.p50_ns),
-                time(load.latency.p99_ns),
-                time(load.latency.p999_ns),
-                time(load.latency.max_ns),
-                time(load.processing.p99_ns),
-                format!("{:.1} s", load.stalled_s).into(),
-                runs.to_string().into(),
-                load.queued_at_end.to_string().into(),
-            ]
-        };
-        let mut rows = vec![row("testing, closed loop", &result.testing)];
-        if let Some(running) = &result.running {
-            rows.push(row(&format!("running, {:.0} %", self.utilization * 100.0), running));
-        }
-        let text = text_table(&titles, &rows);
-        let Some(running) = &result.running else {
-            return text + &format!("\npartial: {}\n", result.reason);
-        };
-        let verdict = match (running.is_partial, result.is_sustainable) {
-            (true, _) => "partial",
-            (false, true) => "sustainable",
-            (false, false) => "not sustainable",
-        };
-        let rate = number(result.arrivals_per_s);
-        text + &format!("\n{verdict}: at {rate} writes a second, {}\n", result.reason)
-    }
+/// What was asked, and what came of it.
+#[derive(Serialize)]
+struct Told {
+    world: &'static str,
+    strategy: String,
+    scheduler: &'static str,
+    testing_scheduler: &'static str,
+    utilization: f64,
+    records: u64,
+    seed: u64,
+    #[serde(flatten)]
+    result: TwoPhaseResult,
+}
+
+fn text(told: &Told) -> String {
+    let titles =
+        ["phase", "scheduler", "writes/s", "p50", "p99", "p99.9", "max", "processing p99", "stalled", "runs", "queued"];
+    let row = |name: String, scheduler: &str, load: &LoadResult| {
+        let time = |ns| duration_ns(ns).into();
+        let runs = load.windows.iter().map(|window| window.gauge).max().unwrap_or(0);
+        vec![
+            name.into(),
+            scheduler.to_owned().into(),
+            number(load.ops_per_s).into(),
+            time(load.latency.p50_ns),
+            time(load.latency.p99_ns),
+            time(load.latency.p999_ns),
+            time(load.latency.max_ns),
+            time(load.processing.p99_ns),
+            format!("{:.1} s", load.stalled_s).into(),
+            runs.to_string().into(),
+            load.queued_at_end.to_string().into(),
+        ]
+    };
+    let result = &told.result;
+    let testing = result.testing.as_ref().map(|load| row("testing, closed loop".into(), told.testing_scheduler, load));
+    let share = format!("running, {:.0} %", told.utilization * 100.0);
+    let running = result.running.as_ref().map(|load| row(share, told.scheduler, load));
+    let rows: Vec<_> = testing.into_iter().chain(running).collect();
+    let table = if rows.is_empty() { String::new() } else { text_table(&titles, &rows) + "\n" };
+    let verdict = match (result.is_partial, result.is_sustainable) {
+        (true, _) => return table + &format!("partial: {}\n", result.reason),
+        (false, true) => "sustainable",
+        (false, false) => "not sustainable",
+    };
+    let rate = number(result.arrivals_per_s);
+    table + &format!("{verdict}: at {rate} writes a second, {}\n", result.reason)
 }
 
 /// Gives what the user did not set the sizes of the simulated study.

@@ -102,6 +102,12 @@ impl<W: Write> RecordWriter<W> for Writer<W> {
     }
 }
 
+/// Writes a line that holds a key alone.
+pub(crate) fn write_key(output: &mut impl Write, key: &[u8]) -> anyhow::Result<()> {
+    write_field(output, "{\"key", key)?;
+    Ok(output.write_all(b"}\n")?)
+}
+
 /// `start` is the field's name with what comes before it.
 fn write_field(output: &mut impl Write, start: &str, bytes: &[u8]) -> anyhow::Result<()> {
     output.write_all(start.as_bytes())?;

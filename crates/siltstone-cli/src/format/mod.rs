@@ -26,6 +26,7 @@ use clap::ValueEnum;
 use siltstone::key::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
 pub(crate) use files::{Export, Import, Place, open_import};
+pub(crate) use json_lines::write_key;
 
 /// How records are written down.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]

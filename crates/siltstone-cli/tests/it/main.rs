@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
 
 mod cli;
+mod interrupt;
 mod room;
 mod run;
+mod told;
 mod trace;

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -137,12 +137,23 @@ impl Room {
     }
 }
 
+/// `records` lines of TSV in an order that is not sorted.
+pub(crate) fn shuffled_tsv(records: u32) -> String {
+    let key = |i: u32| u64::from(i) * 7919 % u64::from(records);
+    (0..records).map(|i| format!("key{:08}\tvalue {i} of a line that is somewhat longer\n", key(i))).collect()
+}
+
 pub(crate) fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 pub(crate) fn json(bytes: &[u8]) -> Value {
     serde_json::from_slice(bytes).unwrap_or_else(|error| panic!("{error}: {}", text(bytes)))
+}
+
+/// Sends a signal, `-INT` or another, to a command.
+pub(crate) fn signal(child: &Child, signal: &str) {
+    assert!(Command::new("kill").args([signal, &child.id().to_string()]).status().unwrap().success());
 }
 
 /// Waits until `holds`; fails the test after five minutes.

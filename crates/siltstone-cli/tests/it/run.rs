@@ -121,6 +121,24 @@ fn wrong_questions_are_refused() {
     assert!(room.path("siltstone-mine-2/rows.csv").exists(), "without --out a new folder each time");
     let other = room.gives_up("run ./mine.toml --strategy tiering --world sim -q --resume --set workload.records=5000");
     assert!(other.contains("records = 4000") && other.contains("records = 5000"), "{other}");
+    // Without SPEC the folder's question is asked again, with what else is given.
+    let resume = "run --resume --out siltstone-mine -q";
+    room.said(&format!(
+        "{resume} --strategy tiering --world sim --repeat 1 --set workload.records=4000 --set device.iops=0"
+    ));
+    for (wrong, there) in [
+        ("--repeat 2", "repeat"),
+        ("--world disk", "world"),
+        ("--strategy leveling", "strategies"),
+        ("--set workload.records=5000", "records = 4000"),
+        ("--set keyspace.size_ratio=3", "size_ratio = 3"),
+        ("--set device.iops=7", "iops = 0"),
+        ("--dir .", "--world disk"),
+    ] {
+        let error = room.gives_up(&format!("{resume} {wrong}"));
+        assert!(error.contains(there), "{error}");
+    }
+    assert!(room.gives_up("run ./mine.toml --jobs 2").contains("--world sim"));
     assert!(room.gives_up("run ./mine.toml --out siltstone-mine -q").contains("--resume"));
     assert!(room.gives_up("run ./mine.toml --strategy levelling").contains("one-leveling"));
     assert!(room.gives_up("run nothing").contains("ycsb-a"));

@@ -40,13 +40,16 @@ pub struct Plan {
     pub reads: Option<u64>,
     /// Updates, as a share of the records.
     pub update_share: f64,
-    /// Deletes, as a share of the records.
+    /// Deletes, as a share of the records, at most 0.5. Of an input whose keys are sampled, at most half of the sample is deleted.
     pub delete_share: f64,
     /// Where the folder with the stores is made.
     pub dir: PathBuf,
     /// Decides which keys are updated, deleted and read.
     pub seed: u64,
 }
+
+/// The most deletes for each record: what is read afterwards should be there.
+pub const MOST_DELETES: f64 = 0.5;
 
 /// What is going on, for whoever shows progress.
 #[derive(Clone, Copy, Debug)]
@@ -86,7 +89,7 @@ pub struct Comparison {
     pub missing_reads: u64,
     /// The seed of the choices.
     pub seed: u64,
-    /// One row a strategy.
+    /// One row a strategy; fewer if the comparison was ended before all were done.
     pub rows: Vec<Row>,
 }
 
@@ -193,12 +196,17 @@ pub const DEFINITIONS: [(&str, &str); 8] = [
 /// The stores live one after the other in a temporary folder in `plan.dir`, which is removed in any case.
 ///
 /// # Errors
-/// An error of the source or of a store; `Cancelled` when the observer said so; `Corruption` when two strategies end with
-/// different records.
+/// An error of the source or of a store; `Cancelled` when the observer said so before the first strategy was done, later the
+/// comparison lacks the others; `Corruption` when two strategies end with different records.
 pub fn compare(source: &dyn Source, plan: &Plan, observer: &mut dyn Observer) -> anyhow::Result<Comparison> {
     let input = survey::survey(source, plan.seed, observer)?;
     let survey = input.survey;
     anyhow::ensure!(survey.records > 0, "the input holds no records: there is nothing to compare");
+    anyhow::ensure!(
+        (0.0..=MOST_DELETES).contains(&plan.delete_share),
+        "deletes for each record: found {}, expected a number from 0 to {MOST_DELETES}",
+        plan.delete_share
+    );
     let share = |share: f64| crate::num::floor(crate::num::float(survey.records) * share);
     let reads = plan.reads.unwrap_or_else(|| (survey.records / 5).clamp(1, 200_000));
     let scale = Scale::new(&plan.options, plan.fixed, survey.bytes());
@@ -206,7 +214,8 @@ pub fn compare(source: &dyn Source, plan: &Plan, observer: &mut dyn Observer) ->
         input: source.describe(),
         survey,
         updates: share(plan.update_share),
-        deletes: share(plan.delete_share),
+        // Each of another key, and something must be left to read.
+        deletes: share(plan.delete_share).min(input.keys.len() / 2),
         reads,
         missing_reads: reads / 2,
         seed: plan.seed,
@@ -214,8 +223,10 @@ pub fn compare(source: &dyn Source, plan: &Plan, observer: &mut dyn Observer) ->
         rows: Vec::new(),
     };
     for strategy in &plan.strategies {
-        let row = run::run_strategy(source, &input, plan, &comparison, strategy, observer)?;
-        comparison.rows.push(row);
+        match run::run_strategy(source, &input, plan, &comparison, strategy, observer) {
+            Err(error) if is_cancelled(&error) && !comparison.rows.is_empty() => break,
+            row => comparison.rows.push(row?),
+        }
         check_same(&comparison.rows, &plan.strategies)?;
     }
     Ok(comparison)
@@ -235,6 +246,10 @@ fn check_same(rows: &[Row], strategies: &[Chosen]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    error.downcast_ref().map(Error::kind) == Some(ErrorKind::Cancelled)
 }
 
 fn cancelled() -> Error {

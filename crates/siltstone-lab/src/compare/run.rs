@@ -24,11 +24,10 @@ pub(super) fn run_strategy(
     observer: &mut dyn Observer,
 ) -> anyhow::Result<Row> {
     let options = comparison.scale.apply(&plan.options, &strategy.option);
-    let deletes = comparison.deletes.min(input.keys.len() / 2);
     let stages = [
         stage("load", input.survey.records, false),
         stage("update", comparison.updates, false),
-        stage("delete", deletes, true),
+        stage("delete", comparison.deletes, true),
         stage("read", comparison.reads, false),
         stage("read-missing", comparison.missing_reads, false),
     ];
@@ -146,7 +145,7 @@ struct Stream<'a> {
     input: &'a Input,
     records: Box<dyn Records + 'a>,
     rng: Rng,
-    /// Of deletes. They take the first of it; reads may ask for what is gone.
+    /// Of deletes. They take the first of it, reads of existing keys what follows.
     order: Permutation,
     missing: Vec<u8>,
     /// The phase, and what of it is done.
@@ -168,10 +167,14 @@ impl Operations for Stream<'_> {
         if self.at == 2 {
             return Ok(Some(Op::new(OpKind::Delete, input.keys.get(self.order.apply(self.done - 1)), &[])));
         }
+        if self.at == 3 {
+            let deleted = self.sizes[2];
+            let place = self.order.apply(deleted + self.rng.below(keys - deleted));
+            return Ok(Some(Op::new(OpKind::Get, input.keys.get(place), &[])));
+        }
         let key = input.keys.get(self.rng.below(keys));
         Ok(Some(match self.at {
             1 => Op::new(OpKind::Update, key, input.values.get(self.rng.below(input.values.len()))),
-            3 => Op::new(OpKind::Get, key, &[]),
             _ => {
                 // The successor of an existing key: among the keys that exist, so no file's key range excludes it.
                 self.missing.clear();

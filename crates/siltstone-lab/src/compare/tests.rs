@@ -61,6 +61,30 @@ fn two_strategies_see_the_same_operations_and_end_with_the_same_records() {
     assert_eq!(dir.path().read_dir().unwrap().count(), 0, "the stores are gone");
 }
 
+/// Lookups of existing keys asked for deleted ones as well, and more deletes were told than were made.
+#[test]
+fn what_is_told_is_what_ran() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut plan = Plan {
+        strategies: vec![choose("tiering").unwrap()],
+        options: Options::default(),
+        fixed: Fixed::default(),
+        reads: Some(1000),
+        update_share: 0.0,
+        delete_share: 0.5,
+        dir: dir.path().to_owned(),
+        seed: 1,
+    };
+    let comparison = compare(&generated(2001), &plan, &mut Silent).unwrap();
+    let row = &comparison.rows[0];
+    assert_eq!((comparison.deletes, row.live_records), (1000, 1001));
+    assert_eq!((comparison.reads, row.reads_found), (1000, 1000));
+    // One record: a half is none, and it is there to be read.
+    assert_eq!(compare(&generated(1), &plan, &mut Silent).unwrap().rows[0].reads_found, 1000);
+    plan.delete_share = 0.6;
+    assert!(compare(&generated(2000), &plan, &mut Silent).unwrap_err().to_string().contains("from 0 to 0.5"));
+}
+
 /// A store that loses a record must end the comparison, not win it.
 #[test]
 fn different_records_are_an_error() {
@@ -83,6 +107,12 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
             self.0 < 1
         }
     }
+    struct StopAt(&'static str);
+    impl Observer for StopAt {
+        fn step(&mut self, step: Step<'_>) -> bool {
+            step.strategy != self.0
+        }
+    }
     let dir = tempfile::tempdir().unwrap();
     let plan = Plan {
         strategies: vec![choose("leveling").unwrap()],
@@ -96,5 +126,10 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
     };
     let error = compare(&generated(5000), &plan, &mut Stop(0)).unwrap_err();
     assert_eq!(error.downcast_ref::<Error>().map(Error::kind), Some(ErrorKind::Cancelled));
+    assert_eq!(dir.path().read_dir().unwrap().count(), 0);
+    // What was finished by then stays.
+    let strategies = ["leveling", "tiering", "leveldb"].map(|name| choose(name).unwrap()).to_vec();
+    let comparison = compare(&generated(5000), &Plan { strategies, ..plan }, &mut StopAt("tiering")).unwrap();
+    assert_eq!(comparison.rows.iter().map(|row| &row.strategy[..]).collect::<Vec<_>>(), ["leveling"]);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }

@@ -45,14 +45,14 @@ pub struct TwoPhase {
 /// What came of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct TwoPhaseResult {
-    /// The strategy of the running phase.
-    pub strategy: String,
-    /// The closed loop.
-    pub testing: LoadResult,
+    /// The closed loop; none if the run was ended before it began.
+    pub testing: Option<LoadResult>,
     /// The rate of the running phase, in writes a second.
     pub arrivals_per_s: f64,
     /// The open loop; none if the run was ended before it began.
     pub running: Option<LoadResult>,
+    /// The run was ended before both phases were over.
+    pub is_partial: bool,
     /// Whether the store bears it.
     pub is_sustainable: bool,
     /// Why, or why not.
@@ -86,37 +86,55 @@ pub fn run(
         window_ns: ask.window_ns,
         seed: ask.workload.seed,
     };
-    let strategy = ask.running.keyspace.strategy.clone();
+    // Nothing, if it was ended while its store was loaded.
     let mut phase = |options: &Options, load: &Load, part, world: Box<dyn World>| {
         let trial = Trial { options, workload: &ask.workload, law: ask.law, load, queries: false };
-        trial.run(&*world, &mut |stage, moment| watch(if stage == Stage::Load { Part::Load } else { part }, moment))
+        let mut is_loaded = true;
+        let made = trial.run(&*world, &mut |stage, moment| {
+            let goes_on = is_loaded && watch(if stage == Stage::Load { Part::Load } else { part }, moment);
+            is_loaded &= goes_on || stage != Stage::Load;
+            goes_on
+        });
+        anyhow::Ok(Some(made?.load).filter(|_| is_loaded))
     };
     let closed = load(Arrivals::Closed, ask.testing_ns);
-    let testing = phase(&ask.testing, &closed, Part::Testing, world()?)?.load;
+    let Some(testing) = phase(&ask.testing, &closed, Part::Testing, world()?)? else {
+        return Ok(TwoPhaseResult::partial(None, "the store of the testing phase was not loaded to its end"));
+    };
     if testing.is_partial {
-        let reason = "the run was ended in its testing phase".to_owned();
-        return Ok(TwoPhaseResult {
-            strategy,
-            testing,
-            arrivals_per_s: 0.0,
-            running: None,
-            is_sustainable: false,
-            reason,
-        });
+        return Ok(TwoPhaseResult::partial(Some(testing), "the testing phase was not finished"));
     }
     let elapsed_ns = ask.testing_ns - ask.warm_up_ns;
     let rate = Rate::over(testing.operations, elapsed_ns).times(u64::from(ask.utilization_percent), 100);
     let arrivals = Arrivals::steady(rate, ask.spacing);
-    let running = phase(&ask.running, &load(arrivals, ask.running_ns), Part::Running, world()?)?.load;
-    let (is_sustainable, reason) = judge(&running, ask.p99_limit_ns);
     let arrivals_per_s = rate.as_f64();
-    Ok(TwoPhaseResult { strategy, testing, arrivals_per_s, running: Some(running), is_sustainable, reason })
+    let Some(running) = phase(&ask.running, &load(arrivals, ask.running_ns), Part::Running, world()?)? else {
+        let reason = "the store of the running phase was not loaded to its end";
+        return Ok(TwoPhaseResult { arrivals_per_s, ..TwoPhaseResult::partial(Some(testing), reason) });
+    };
+    let (is_partial, testing) = (running.is_partial, Some(testing));
+    let (is_sustainable, reason) = judge(&running, ask.p99_limit_ns);
+    Ok(TwoPhaseResult { testing, arrivals_per_s, running: Some(running), is_partial, is_sustainable, reason })
+}
+
+impl TwoPhaseResult {
+    /// Of a run that was ended before its running phase.
+    fn partial(testing: Option<LoadResult>, reason: &str) -> TwoPhaseResult {
+        TwoPhaseResult {
+            testing,
+            arrivals_per_s: 0.0,
+            running: None,
+            is_partial: true,
+            is_sustainable: false,
+            reason: reason.to_owned(),
+        }
+    }
 }
 
 /// Whether a store that did `running` bears the load, and why.
 fn judge(running: &LoadResult, p99_limit_ns: u64) -> (bool, String) {
     if running.is_partial {
-        return (false, "the run was ended early".to_owned());
+        return (false, "the running phase was not finished".to_owned());
     }
     let p99_ns = running.latency.p99_ns;
     if running.operations == 0 || p99_ns > p99_limit_ns {
@@ -177,7 +195,8 @@ mod tests {
         let half = go(&ask(50));
         let running = half.running.as_ref().unwrap();
         assert!(half.is_sustainable, "{}", half.reason);
-        assert!((half.arrivals_per_s / half.testing.ops_per_s - 0.5).abs() < 1e-3);
+        let testing = half.testing.as_ref().unwrap();
+        assert!((half.arrivals_per_s / testing.ops_per_s - 0.5).abs() < 1e-3);
         assert!((running.ops_per_s / half.arrivals_per_s - 1.0).abs() < 0.05, "{running:?}");
         assert_eq!(serde_json::to_string(&half).unwrap(), serde_json::to_string(&go(&ask(50))).unwrap(), "bit for bit");
         // A rate that nobody measured: the disk cannot bear it, and the queue shows it.
@@ -192,6 +211,10 @@ mod tests {
         let device = Device::default();
         let mut world = || Ok(Box::new(SimWorld::new(device, 20_000, 1)) as Box<dyn World>);
         let result = run(&ask(50), &mut world, &mut |part, _| part != Part::Testing).unwrap();
-        assert!(result.testing.is_partial && result.running.is_none() && !result.is_sustainable);
+        assert!(result.testing.unwrap().is_partial && result.running.is_none() && !result.is_sustainable);
+        assert!(result.is_partial && result.reason.contains("testing phase was not finished"), "{}", result.reason);
+        // A run that was ended while it loaded said that its testing phase was ended, and had a row of zeros for it.
+        let result = run(&ask(50), &mut world, &mut |part, _| part != Part::Load).unwrap();
+        assert!(result.is_partial && result.testing.is_none() && result.reason.contains("loaded"), "{}", result.reason);
     }
 }

@@ -3,13 +3,18 @@
 use std::env;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use siltstone_lab::workload::BASIC;
 
 use super::{Bench, temporary_folder};
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::print_json;
+
+/// How often the program is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 
 impl Bench {
     /// Runs Siltstone and the peers by turns and shows the table that `siltstone-peers` makes.
@@ -39,8 +44,18 @@ impl Bench {
             command.stdout(Stdio::null());
         }
         let mut child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
-        let status = child.wait().with_context(|| format!("{} cannot be waited for", program.display()))?;
-        interrupt.check(|| "stopped; nothing is left behind".to_owned())?;
+        let cannot_wait = || format!("{} cannot be waited for", program.display());
+        let status = loop {
+            if let Some(status) = child.try_wait().with_context(cannot_wait)? {
+                break status;
+            }
+            // Ctrl-C reaches it as well, a signal to this process alone does not.
+            if interrupt.is_set() {
+                child.kill().with_context(cannot_wait)?;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        ensure!(!interrupt.is_set(), Interrupted::leaving("nothing is left behind"));
         if !status.success() {
             bail!("{} ended with {status}", program.display());
         }

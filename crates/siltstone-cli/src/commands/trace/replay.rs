@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::ensure;
 use clap::Args;
 use siltstone_lab::load::DiskWorld;
 use siltstone_lab::num::floor;
@@ -11,8 +12,9 @@ use siltstone_lab::trace::{Pace, Replay as Ask, ReplayResult, Source, replay};
 
 use crate::commands::DurabilityArg;
 use crate::commands::args::Telling;
+use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
-use crate::output::{Cell, text_table};
+use crate::output::{Cell, plural, text_table};
 use crate::progress::Meter;
 use crate::store::StoreArgs;
 
@@ -71,17 +73,18 @@ impl Replay {
         let result = result?;
         db.close()?;
         self.telling.print(&result, text)?;
-        Ok(if result.is_partial { ExitCode::from(130) } else { ExitCode::SUCCESS })
+        ensure!(!result.is_partial, Interrupted::leaving("the rest of the trace was not replayed"));
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 fn text(result: &ReplayResult) -> String {
     let how =
         result.speed.map_or("as fast as possible".to_owned(), |speed| format!("at {speed} times the recorded speed"));
-    let ended = if result.is_partial { "; interrupted" } else { "" };
+    let ended = if result.is_partial { "; partial" } else { "" };
     let mut out = format!(
-        "{} operations in {:.3} s {how}, {}/s{ended}\n\n",
-        result.operations,
+        "{} in {:.3} s {how}, {}/s{ended}\n\n",
+        plural(result.operations, "operation"),
         result.elapsed_s,
         number(result.ops_per_s)
     );
