@@ -519,7 +519,7 @@ fn a_file_without_permission_is_no_damage() {
     room.write("in.tsv", "a\t1\n");
     room.ok("import s in.tsv --durability none");
     let sst = room.files("s", ".sst").pop().unwrap();
-    fs::set_permissions(&sst, fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(&sst, fs::Permissions::from_mode(0o0)).unwrap();
     if fs::read(&sst).is_ok() {
         return; // root reads everything
     }

@@ -324,11 +324,7 @@ pub(crate) fn dropped(keyspace: &KeyspaceCore) -> Error {
     Error::new(crate::ErrorKind::NotFound, format!("the keyspace \"{}\" was dropped", keyspace.name))
 }
 
-/// One sorted source of a range read.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "nearly all sources are runs, and each of their steps would go through a box"
-)]
+/// One sorted source of a range read. Nearly all are runs, and each of their steps would go through a box.
 pub(crate) enum Source<F: FileCursors = RunTables> {
     /// Apart, since it holds a leaf of the tree: a list of sources with room for that in each would be slow to allocate.
     Memtable(Box<MemtableCursor>),
