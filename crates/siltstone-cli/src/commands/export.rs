@@ -91,7 +91,7 @@ impl Export {
             bytes += u64::try_from(key.len() + value.len())?;
             if records.is_multiple_of(TICK) {
                 interrupt.check(|| {
-                    if to_file { "interrupted; no file was written".to_owned() } else { "interrupted".to_owned() }
+                    if to_file { "interrupted: no file was written".to_owned() } else { "interrupted".to_owned() }
                 })?;
                 meter.update(records, bytes, 0);
             }

@@ -13,7 +13,7 @@ use siltstone_lab::report::{bytes, store_page};
 
 use super::report::write_page;
 use crate::interrupt::Interrupt;
-use crate::output::{print, print_json, visible};
+use crate::output::{plural, print, print_json, visible};
 use crate::store::StoreArgs;
 
 /// Characters of a key that are drawn.
@@ -261,8 +261,4 @@ fn draw(tree: &Tree, list_files: bool) -> String {
         }
     }
     out
-}
-
-fn plural(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

@@ -11,7 +11,7 @@ use siltstone_lab::report::bytes;
 use super::args::Telling;
 use crate::failure::is_closed_pipe;
 use crate::interrupt::Interrupt;
-use crate::output::{hex, visible};
+use crate::output::{hex, plural, visible};
 use crate::progress::Meter;
 use crate::store::{StoreArgs, TRIES};
 
@@ -143,12 +143,12 @@ fn text(report: &Report) -> String {
     out.extend(report.notes.iter().map(|note| line("note", note)));
     out += &match report.damage.len() {
         0 => format!(
-            "all is well{}: {} tables, {}, {} records, and {} records in the log\n",
+            "all is well{}: {}, {}, {}, and {} in the log\n",
             if report.notes.is_empty() { "" } else { " with the records" },
-            report.files,
+            plural(report.files, "table"),
             bytes(report.bytes),
-            report.entries,
-            report.log_records
+            plural(report.entries, "record"),
+            plural(report.log_records, "record")
         ),
         damaged => format!("{damaged} damaged{}\n", advice(report)),
     };

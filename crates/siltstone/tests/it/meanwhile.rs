@@ -121,6 +121,7 @@ fn hooked(folder: &Path) -> (Db, Arc<Hooked>, PathBuf) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the second checkpoint is called inside the first, and may outlast it")]
 fn of_two_checkpoints_into_one_folder_the_second_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let (db, fs, copy) = hooked(folder.path());

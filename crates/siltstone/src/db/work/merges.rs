@@ -37,7 +37,8 @@ impl Core {
         let now_ms = self.now_ms();
         let (last_epoch, last_ms) = set.planned;
         // Equal views give equal plans, so one lane asks for all.
-        let has_aged = now_ms != last_ms;
+        // The end of patience may come in the millisecond of the last plan; nobody would look again.
+        let has_aged = now_ms != last_ms || set.is_held_too_long(now_ns);
         if may_plan && last_epoch != epoch {
             drop(set);
             if let Some(step) = self.plan_step((epoch, now_ms)) {

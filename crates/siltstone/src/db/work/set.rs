@@ -125,6 +125,11 @@ impl MergeSet {
     /// Notes whether readers hold the space that the next merge needs; says whether they have for longer than one waits for them.
     pub(super) fn note_held(&mut self, held: bool, now_ns: u64) -> bool {
         self.held_since_ns = held.then(|| self.held_since_ns.unwrap_or(now_ns));
+        self.is_held_too_long(now_ns)
+    }
+
+    /// Whether readers hold the space for longer than one waits for them.
+    pub(super) fn is_held_too_long(&self, now_ns: u64) -> bool {
         self.held_since_ns.is_some_and(|since_ns| now_ns.saturating_sub(since_ns) >= PATIENCE_NS)
     }
 
