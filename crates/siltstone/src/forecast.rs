@@ -145,7 +145,7 @@ impl Active {
             Release::Progressive => {
                 let largest = |input: &PlanInput| input.files.iter().map(|file| file.bytes).max().unwrap_or(0);
                 let held: u64 = self.plan.inputs.iter().map(|input| largest(input) / 2).sum();
-                written.min(written.saturating_sub(done) + held + self.plan.cut.file_bytes)
+                written.min((written.saturating_sub(done) + held).saturating_add(self.plan.cut.file_bytes))
             }
         }
     }

@@ -296,7 +296,7 @@ impl Claim<'_> {
             return;
         }
         let (start, len) = self.pool.place(self.frame);
-        if matches!(self.pool.memory.0, Memory::Pages(_)) && len.is_multiple_of(4096) {
+        if matches!(self.pool.memory.0, Memory::Pages(_)) && len.is_multiple_of(rustix::param::page_size()) {
             // SAFETY: the range is within our private mapping, is a whole number of pages (the mapping begins at one), and
             // the claim excludes every other access.
             let _ = unsafe { rustix::mm::madvise(start.cast_mut().cast(), len, Advice::LinuxDontNeed) };

@@ -196,6 +196,10 @@ impl Metrics {
     /// A tree with so many runs was installed. When the samples are too many, every second one goes and new ones come half as often: the
     /// series always spans the whole time.
     pub(crate) fn sample(&mut self, at_ms: u64, runs: u64) {
+        // The wall clock was set back: what it said before is of another time.
+        while self.runs.back().is_some_and(|last| last.at_ms > at_ms) {
+            self.runs.pop_back();
+        }
         if self.runs.back().is_some_and(|last| at_ms < last.at_ms.saturating_add(self.every_ms)) {
             return;
         }

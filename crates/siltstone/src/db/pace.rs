@@ -285,7 +285,7 @@ impl Core {
     }
 
     /// What was measured, and what is owed.
-    fn work(&self, flush_debt_bytes: u64, merge_debt_bytes: u64) -> Work {
+    pub(super) fn work(&self, flush_debt_bytes: u64, merge_debt_bytes: u64) -> Work {
         Work {
             flushed_user_bytes: self.counters.flushed_user_bytes.get(),
             flush_bytes: self.counters.flush_bytes.get(),

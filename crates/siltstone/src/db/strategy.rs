@@ -374,11 +374,7 @@ impl Core {
 
     /// How long merges take at the speed that they have had so far.
     pub(super) fn merge_time(&self, forecast: &Forecast) -> Option<Duration> {
-        let (bytes, ns) = (self.counters.compaction_bytes_read.get(), self.counters.compaction_ns.get());
-        if bytes == 0 || ns == 0 {
-            return None;
-        }
-        let merging = to_f64(forecast.lane_bytes) * to_f64(ns) / to_f64(bytes) / 1e9;
+        let merging = to_f64(forecast.lane_bytes) * self.work(0, 0).merge_ns_per_byte()? / 1e9;
         let rate = self.limiter.rate_bytes_per_s();
         let limited = if rate == 0 { 0.0 } else { to_f64(forecast.read_bytes) / to_f64(rate) };
         Duration::try_from_secs_f64(merging.max(limited)).ok()

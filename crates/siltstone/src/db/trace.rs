@@ -20,7 +20,7 @@ use crate::event::Event;
 use crate::io::{CreateOptions, Fs, IoClass, IoCtx, Lane, LaneStep, OpenOptions, Workers};
 use crate::iter::visible::Bounds;
 use crate::num::{to_u32, to_u64, to_usize};
-use crate::trace::{KeyHash, Op, RangeTrace, Recorder, Round, Target, TraceOptions, TraceSummary};
+use crate::trace::{Buffer, KeyHash, Op, RangeTrace, Recorder, Round, Target, TraceOptions, TraceSummary};
 use crate::version::KeyspaceId;
 
 /// The file in a store's folder that asks for a trace.
@@ -156,9 +156,9 @@ impl Core {
         let keyspaces = self.keyspaces.load();
         recorder.name(keyspaces.values().map(|keyspace| (keyspace.id, keyspace.name.as_str())));
         state.trace = Some(Box::new(recorder.writer_buffer()));
-        drop(state);
         self.tracing.recorder.store(Some(Arc::clone(&recorder)));
         self.tracing.on.store(true, Ordering::Release);
+        drop(state);
         let core = Arc::downgrade(self);
         let step = move || core.upgrade().map_or(LaneStep::Idle, |core| core.trace_step());
         // The buffers hold for a while: it need not push a writer aside.
@@ -166,7 +166,7 @@ impl Core {
         match self.executor.start(vec![lane]) {
             Ok(workers) => *run = Some(Run { recorder, workers }),
             Err(error) => {
-                self.forget_trace();
+                self.forget_trace(&recorder);
                 return Err(error);
             }
         }
@@ -186,20 +186,27 @@ impl Core {
 
     /// Ends the trace.
     pub(crate) fn stop_trace(&self) -> Result<TraceSummary> {
-        let Some(run) = self.tracing.run.lock().take() else {
+        let mut run = self.tracing.run.lock();
+        let Some(Run { recorder, workers }) = run.take() else {
             return Err(Error::new(ErrorKind::NotFound, "no trace is being recorded"));
         };
-        self.tracing.on.store(false, Ordering::Release);
-        run.workers.stop();
-        self.trace_round(&run.recorder, true);
-        self.forget_trace();
-        Ok(run.recorder.end())
+        // Before another one can begin.
+        let mut left = self.forget_trace(&recorder);
+        drop(run);
+        workers.stop();
+        recorder.round(|memory| left.as_mut().map(|(trace, at_ns)| (trace.take(memory), *at_ns)), true);
+        Ok(recorder.end())
     }
 
-    fn forget_trace(&self) {
+    /// Nothing is recorded any more, if this trace is still the one that is: then, what writers have left to be recorded, and until when.
+    fn forget_trace(&self, recorder: &Arc<Recorder>) -> Option<(Box<Buffer>, u64)> {
+        let mut state = self.writer.lock();
+        if !self.tracing.recorder.load().as_ref().is_some_and(|current| Arc::ptr_eq(current, recorder)) {
+            return None;
+        }
         self.tracing.on.store(false, Ordering::Release);
         self.tracing.recorder.store(None);
-        self.writer.lock().trace = None;
+        Some((state.trace.take()?, self.clock.mono_ns()))
     }
 
     fn trace_step(&self) -> LaneStep {
@@ -207,8 +214,10 @@ impl Core {
         match self.trace_round(&recorder, false) {
             Round::On => LaneStep::IdleFor(ROUND),
             Round::Ended => {
-                self.forget_trace();
-                self.tell(&Event::TraceEnded { path: recorder.target(), error: recorder.error() });
+                // Unless it is being stopped, which tells who stops it.
+                if self.forget_trace(&recorder).is_some() {
+                    self.tell(&Event::TraceEnded { path: recorder.target(), error: recorder.error() });
+                }
                 LaneStep::Idle
             }
         }

@@ -83,12 +83,10 @@ impl Limiter {
         self.rate_bytes_per_s.load(Ordering::Relaxed)
     }
 
-    /// Changes the limit for what is taken from now on; 0 is none, and forgives the debt.
+    /// Changes the limit for what is taken from now on; 0 is none. Forgives the debt, which was made at the old rate.
     pub fn set_rate(&self, rate_bytes_per_s: u64) {
         self.rate_bytes_per_s.store(rate_bytes_per_s, Ordering::Relaxed);
-        if rate_bytes_per_s == 0 {
-            self.paid_until_ns.iter().for_each(|paid| paid.store(0, Ordering::Relaxed));
-        }
+        self.paid_until_ns.iter().for_each(|paid| paid.store(0, Ordering::Relaxed));
     }
 
     /// Takes `bytes` from the budget and says how long the caller is to wait before it moves more. Flushes never wait.
@@ -149,6 +147,10 @@ mod tests {
         assert_eq!(sleep, Duration::from_millis(600) - Duration::from_nanos(BURST_NS));
         clock.advance(u64::try_from(sleep.as_nanos()).unwrap());
         assert_eq!(limiter.take(1_000, MERGE), Duration::from_millis(1));
+        // What is owed at one rate is not owed at the next.
+        assert_eq!(limiter.take(50_000_000, WorkClass::Flush), Duration::ZERO);
+        limiter.set_rate(100_000_000);
+        assert!(limiter.take(1_000_000, MERGE) <= Duration::from_millis(10));
         limiter.set_rate(0);
         assert_eq!(limiter.take(1 << 40, MERGE), Duration::ZERO);
     }

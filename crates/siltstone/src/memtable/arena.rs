@@ -317,12 +317,14 @@ impl Bump {
         let len = to_usize(self.end).min(1 << 30).max(need).next_multiple_of(LINE);
         let region = Region::new(len);
         let start = self.end;
+        let end = start + to_u64(region.len());
+        // Before anything points into the region, which a panic gives back. A memtable that is set aside at the option's most does not come here.
+        assert!(end <= LIMIT && self.regions < MAX_REGIONS, "a memtable holds at most 32 GiB");
         self.start = start;
         self.next = start;
-        self.end = start + to_u64(region.len());
+        self.end = end;
         self.base = region.base();
         self.dirty = false;
-        assert!(self.end <= LIMIT && self.regions < MAX_REGIONS, "a memtable holds at most 32 GiB");
         // The base first: whoever sees the start may use it.
         arena.bases[self.regions].store(region.base(), Ordering::Release);
         arena.starts[self.regions].store(start, Ordering::Release);

@@ -247,7 +247,7 @@ impl KeyspaceOptions {
                 problems.push(what.to_owned());
             }
         };
-        check(self.memtable_bytes >= 1 << 10, "memtable_bytes: at least 1024");
+        check((1 << 10..=16 << 30).contains(&self.memtable_bytes), "memtable_bytes: from 1024 to 16 GiB");
         check(self.file_bytes >= 256, "file_bytes: at least 256");
         check((64..=16 << 20).contains(&self.block_bytes), "block_bytes: from 64 to 16777216");
         check(
@@ -309,6 +309,7 @@ impl Options {
             }
         };
         check(self.write_memory_bytes >= 4 << 10, "write_memory_bytes: at least 4096");
+        check(self.cache_bytes <= 1 << 40, "cache_bytes: at most 1 TiB");
         check(self.max_open_files >= 8, "max_open_files: at least 8");
         check((1..=64).contains(&self.compaction_threads), "compaction_threads: from 1 to 64");
         check(self.compaction_nice <= 19, "compaction_nice: from 0 to 19");
@@ -383,6 +384,8 @@ mod tests {
         let wrong = refused("[keyspace]\nmax_runs = 9\nconstraint = \"local\"\n");
         assert!(wrong.contains("max_runs: not beside"), "{wrong}");
         assert!(refused("[keyspace]\nmax_write_stall = \"soon\"\n").contains("50ms"));
+        assert!(refused("cache_bytes = 2000000000000\n").contains("1 TiB"));
+        assert!(refused("[keyspace]\nmemtable_bytes = 40000000000\n").contains("16 GiB"));
         assert!(Options::from_text("memtabel = 1\n").unwrap_err().to_string().contains("memtabel"));
     }
 }

@@ -127,7 +127,7 @@ impl TraceWriter {
     /// Appends an operation. Times are nanoseconds since the trace's begin; one before the last is taken as the last.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`; `InvalidArgument` for a batch whose keys are more than 256 MiB.
+    /// `Io`, `NoSpace`; `InvalidArgument` for a batch whose keys are more than 128 MiB.
     pub fn push(&mut self, record: &Record) -> Result<()> {
         self.add(record.at_ns, |out| record.op.encode(out))?;
         if let Op::Lost { operations } = &record.op {
@@ -149,7 +149,7 @@ impl TraceWriter {
         put_varint(&mut block.bytes, at_ns - self.last_ns);
         encode(&mut block.bytes);
         if block.bytes.len() - before > MAX_PAYLOAD / 2 {
-            block.bytes.truncate(before);
+            block.bytes.truncate(if block.records == 0 { 0 } else { before });
             return Err(Error::invalid("an operation with more than 128 MiB of keys does not fit a trace"));
         }
         self.last_ns = at_ns;

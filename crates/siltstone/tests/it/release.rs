@@ -86,7 +86,7 @@ fn preset(name: &str, words: &[(&str, &str)]) -> String {
 fn small_ics() -> String {
     preset(
         "scylla-ics",
-        &[("min_bytes = 52428800", "min_bytes = 8192"), ("file_bytes = 1048576000", "file_bytes = 4096")],
+        &[("min_bytes = 52428800", "min_bytes = 8192"), ("file_bytes = 1048576000", "file_bytes = 2048")],
     )
 }
 
@@ -98,6 +98,8 @@ struct Grown {
     amplification: f64,
     /// Sizes of the runs, largest first.
     runs: Vec<u64>,
+    /// The largest file of the largest run.
+    file: u64,
     metric: u64,
 }
 
@@ -117,17 +119,20 @@ fn grow(strategy: &str) -> Grown {
     db.flush().unwrap();
     db.wait_idle().unwrap();
     let stats = keyspace.stats();
-    let mut runs: Vec<u64> = keyspace
-        .tree()
-        .levels
-        .iter()
-        .flat_map(|level| &level.runs)
-        .map(|run| run.files.iter().map(|file| file.bytes).sum())
+    let tree = keyspace.tree();
+    let runs = tree.levels.iter().flat_map(|level| &level.runs);
+    let mut runs: Vec<(u64, u64)> = runs
+        .map(|run| {
+            let bytes = run.files.iter().map(|file| file.bytes);
+            (bytes.clone().sum(), bytes.max().unwrap_or(0))
+        })
         .collect();
-    runs.sort_unstable_by_key(|bytes| std::cmp::Reverse(*bytes));
+    runs.sort_unstable_by_key(|run| std::cmp::Reverse(*run));
+    let file = runs.first().map_or(0, |(_, file)| *file);
+    let runs = runs.into_iter().map(|(bytes, _)| bytes).collect();
     let largest = *machine.largest.0.lock();
     let metric = stats.temporary_bytes_peak;
-    Grown { peak, largest, amplification: stats.write_amplification, runs, metric }
+    Grown { peak, largest, amplification: stats.write_amplification, runs, file, metric }
 }
 
 /// Plain tiering needs as much room as the largest merge has input; a merge that releases what it has used up needs little, and writes as
@@ -153,6 +158,8 @@ fn scylla_ics_needs_room_for_fragments_only_and_keeps_its_goal() {
     assert!(grown.peak * 5 < grown.largest, "{} of {}", grown.peak, grown.largest);
     let [largest, second, ..] = grown.runs[..] else { panic!("{:?}", grown.runs) };
     assert!(2 * (largest + second) <= 3 * largest, "{:?}", grown.runs);
+    // Its fragments are its own, half as large as the files that the keyspace's options ask for.
+    assert!((1024..3072).contains(&grown.file), "{} bytes", grown.file);
 }
 
 fn contents(db: &Db) -> Vec<(Vec<u8>, Vec<u8>)> {

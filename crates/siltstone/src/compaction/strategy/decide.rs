@@ -256,10 +256,11 @@ impl Strategy {
     }
 
     fn cut_of(&self, view: &LsmView<'_>) -> CutRule {
+        let file_bytes = self.cut.file_bytes.unwrap_or(view.sizes.file_bytes);
         CutRule {
-            file_bytes: view.sizes.file_bytes,
+            file_bytes,
             align: self.cut.align,
-            grandparent_bytes: view.sizes.file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
+            grandparent_bytes: file_bytes.saturating_mul(u64::from(self.cut.grandparent_files)),
             guards: None,
         }
     }

@@ -49,11 +49,13 @@ impl Strategy {
             // What it expects limits the runs of the tree; a log's rules limit what it holds.
             return Ok(());
         }
-        // Without it, runs would gather until writers stop for good.
+        // Without it, runs would gather until writers stop for good. Which level is the last one changes: a rule for that limits no other.
         let limits = |level| {
-            self.rules
-                .iter()
-                .any(|rule| matches!(rule.trigger, Trigger::SortedRuns { .. }) && self.may_apply(rule, level))
+            self.rules.iter().any(|rule| {
+                matches!(rule.trigger, Trigger::SortedRuns { .. })
+                    && rule.levels != Levels::Last
+                    && self.may_apply(rule, level)
+            })
         };
         match (0..MAX_LEVELS).find(|level| self.may_be_tiered(*level) && !limits(*level)) {
             Some(level) => {
@@ -88,8 +90,8 @@ impl Strategy {
             }
             _ => {}
         }
-        if self.cut.file_bytes == Some(0) {
-            return refuse("cut: file_bytes: above 0");
+        if self.cut.file_bytes.is_some_and(|bytes| bytes < 256) {
+            return refuse("cut: file_bytes: at least 256");
         }
         if let FilterBits::PerLevel { bits } = &self.filter_bits
             && (bits.is_empty() || !bits.iter().all(|n| (0.0..=MAX_BITS).contains(n)))

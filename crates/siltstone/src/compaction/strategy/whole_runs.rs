@@ -313,7 +313,7 @@ impl Strategy {
                 full *= step;
                 tiers += 1;
             }
-            (due * tiers).max(4)
+            due.saturating_mul(tiers).max(4)
         };
         Some(settled.saturating_add(expected_runs.unwrap_or_else(estimate)))
     }
