@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::open::create_folder;
+use super::write::read_only;
 use crate::cache::sst_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx};
@@ -19,17 +20,21 @@ const CTX: IoCtx = IoCtx::foreground(IoClass::Checkpoint);
 impl Core {
     /// Makes `dir` a store that holds what this one holds now.
     ///
-    /// All memtables are set aside at one moment and flushed, and memtables with newer records are not flushed until the
-    /// files are linked. So the trees of all keyspaces end at the same sequence number, and a batch over two of them is whole. What is ingested
-    /// or dropped meanwhile takes effect without a flush: then it is begun anew.
+    /// All memtables are set aside at one moment and flushed, and memtables with newer records are not flushed, nor newer files ingested, until the
+    /// files are linked. So the trees of all keyspaces end at the same sequence number, and a batch over two of them is whole. If a keyspace is
+    /// dropped meanwhile it is begun anew.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<()> {
         let one_at_a_time = self.checkpointing.lock();
         self.health.check_write()?;
+        if self.read_only {
+            return Err(read_only());
+        }
         if self.fs.exists(dir, CTX).map_err(|e| Error::io(dir, "cannot look at", e))?
             && !self.fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))?.is_empty()
         {
             return Err(Error::new(ErrorKind::AlreadyExists, "a checkpoint needs a new or empty folder").at(dir));
         }
+        create_folder(&*self.fs, dir, CTX)?;
         let mut names = Vec::new();
         let made = loop {
             match self.try_checkpoint(dir, &mut names) {
@@ -47,7 +52,7 @@ impl Core {
         made
     }
 
-    /// The same, with the `names` that were made in `dir`; false if something took effect without a flush meanwhile.
+    /// The same, with the `names` that were made in `dir`; false if a keyspace was dropped meanwhile, or a newer memtable flushed that was chosen before.
     fn try_checkpoint(&self, dir: &Path, names: &mut Vec<PathBuf>) -> Result<bool> {
         let (barrier, keyspaces) = {
             let mut state = self.writer.lock();
@@ -61,6 +66,7 @@ impl Core {
         let made = self.flush_up_to(barrier, None).and_then(|()| self.link_files(dir, barrier, &keyspaces, names));
         self.flush_barrier.store(u64::MAX, Ordering::Release);
         self.wake(FLUSH_LANE);
+        self.notify();
         made
     }
 
@@ -73,7 +79,6 @@ impl Core {
         keyspaces: &[KeyspaceId],
         names: &mut Vec<PathBuf>,
     ) -> Result<bool> {
-        create_folder(&*self.fs, dir, CTX)?;
         let manifest = self.lock_manifest()?;
         let trees = &manifest.state().keyspaces;
         let is_newer = |keyspace: &KeyspaceState| keyspace.version.files().any(|(_, _, file)| file.max_seq > barrier);
@@ -103,6 +108,9 @@ impl Core {
         let last = {
             let mut state = self.writer.lock();
             self.health.check_write()?;
+            if self.read_only {
+                return Err(read_only());
+            }
             let ids: Vec<_> = state.memtables.keys().copied().collect();
             for id in ids.into_iter().filter(|id| only.is_none_or(|keyspace| keyspace.id == *id)) {
                 self.rotate(&mut state, id);

@@ -6,6 +6,8 @@
 //!
 //! Locks, in the order in which they may be nested:
 //!
+//! `lock`, that of the store's folder, is held over the making of a file by those whom `close` does not wait for; nothing is nested in it.
+//!
 //! 0. `tracing.run`: beginning and ending a trace; then what is on its way to the file, held by its lane for a round.
 //! 1. `flush`: the state of the flush lane, held while it steps.
 //! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
@@ -368,8 +370,8 @@ pub(crate) struct Health {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Trouble {
     Flush,
-    /// The merges of a keyspace; none if it failed before it was known whose turn it is.
-    Merge(Option<KeyspaceId>),
+    /// The merges of a keyspace.
+    Merge(KeyspaceId),
     /// Readers hold all of `extra_space_bytes`: no merge can begin.
     Space,
 }
@@ -379,7 +381,7 @@ impl Trouble {
     pub(crate) fn is_of_merges(self, keyspace: KeyspaceId) -> bool {
         match self {
             Trouble::Flush => false,
-            Trouble::Merge(of) => of.is_none_or(|of| of == keyspace),
+            Trouble::Merge(of) => of == keyspace,
             Trouble::Space => true,
         }
     }

@@ -42,10 +42,12 @@ impl Core {
             }
             Ok(count)
         });
-        // Closed meanwhile, the folder may be another's, with other files of these numbers: the next open has removed these.
-        let held = self.lock.lock();
-        if ingested.is_err() && held.is_some() && !self.health.is_poisoned() && !self.manifest_is_poisoned() {
-            jobs::discard(&*self.fs, &self.dir, outputs.ids(), IoCtx::foreground(IoClass::Meta));
+        if ingested.is_err() && !self.health.is_poisoned() && !self.manifest_is_poisoned() {
+            // Closed meanwhile, the folder may be another's, with other files of these numbers: the next open has removed these.
+            let held = self.lock.lock();
+            if held.is_some() {
+                jobs::discard(&*self.fs, &self.dir, outputs.ids(), IoCtx::foreground(IoClass::Meta));
+            }
         }
         ingested
     }
@@ -119,6 +121,14 @@ impl Core {
             self.health.check_write()?;
             if keyspace.dropped.load(Ordering::Acquire) {
                 return Err(dropped(keyspace));
+            }
+            // A checkpoint is taken, whose trees end before these files.
+            let may_install = || self.flush_barrier.load(Ordering::Acquire) == u64::MAX;
+            if !may_install() {
+                drop(state);
+                drop(manifest);
+                self.wait(|| may_install() || self.health.check_write().is_err())?;
+                continue;
             }
             let view = keyspace.view.load();
             if !view.memtable.table.is_empty() || !view.immutables.is_empty() {

@@ -184,8 +184,8 @@ impl Db {
         names
     }
 
-    /// Drops a keyspace with all its records, durably. Everything acknowledged before is made durable first, in all keyspaces, as by
-    /// [`sync`](Db::sync): what was moved to another keyspace is not lost. Handles to it fail with `NotFound` from then on.
+    /// Drops a keyspace with all its records, durably. Everything logged before is made durable first, in all keyspaces, as by
+    /// [`sync`](Db::sync): what was moved to another keyspace is not lost, unless it was written with [`Durability::None`]. Handles to it fail with `NotFound` from then on.
     ///
     /// # Errors
     /// `NotFound`; `InvalidArgument` for the default keyspace; `ReadOnly`, `Closed`; `NoSpace` (nothing has changed), `Poisoned`.

@@ -254,8 +254,7 @@ fn assemble(
     };
     let log_segment = log.as_ref().map_or(0, |log| log.end().segment.0);
     // Each session begins a segment, however little it writes: without a flush now and then they would add up.
-    let log_found_bytes = history.file_bytes();
-    let is_log_sparse = log_found_bytes > history.bytes.saturating_add(SPARSE_SEGMENTS * segment_bytes);
+    let is_log_sparse = history.file_bytes(from) > history.bytes.saturating_add(SPARSE_SEGMENTS * segment_bytes);
     let core = Arc::new(Core {
         number: OPENED.fetch_add(1, Ordering::Relaxed),
         dir: dir.to_path_buf(),
@@ -285,7 +284,7 @@ fn assemble(
         decision_file: Mutex::new(DecisionFile::default()),
         health: Health::default(),
         log: shared,
-        log_found_bytes,
+        log_found_bytes: history.file_bytes(wal::SegmentId(0)),
         visible: AtomicU64::new(last_seq.0),
         next_sst: AtomicU64::new(next_sst),
         next_job: AtomicU64::new(last_job.saturating_add(1)),
@@ -310,7 +309,7 @@ fn assemble(
     });
     if !core.read_only {
         start_lanes(&core, &*core.executor)?;
-        // If it cannot be flushed now, the next open tries again.
+        // If it cannot be flushed now, the lane tries again, as does the next open.
         if !is_log_sparse || core.flush_all(None).is_ok() {
             core.rest_log();
             core.wake(LOG_LANE);

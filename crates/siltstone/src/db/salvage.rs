@@ -44,7 +44,10 @@ impl Salvage {
         seq: SeqNo,
         damage: &[Damage],
     ) -> Result<Salvage> {
-        core.health.check_open()?;
+        core.check_read(keyspace)?;
+        if let Some(tree) = damage.iter().find(|damage| damage.file == core.dir) {
+            return Err(Error::corruption(&tree.file, 0, tree.what.clone()));
+        }
         let view = keyspace.view.load_full();
         let damage: Arc<[Damage]> = damage.iter().filter(|damage| damage.keyspace == keyspace.name).cloned().collect();
         let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
@@ -123,6 +126,11 @@ fn is_known(error: &Error, damage: &[Damage]) -> bool {
     damage.iter().any(|known| error.path() == Some(&known.file) && error.offset() == known.offset)
 }
 
+/// Whether the damage may affect all keys of a file.
+fn is_whole(file: &FileMeta, damage: &[Damage]) -> bool {
+    damage.iter().any(|known| known.first_key <= file.smallest && file.largest <= known.last_key)
+}
+
 /// The files of a run that can be opened.
 struct SoundFiles {
     files: Vec<(Arc<FileMeta>, Arc<TableHandle>)>,
@@ -135,7 +143,8 @@ impl SoundFiles {
         for LiveFile { meta, table } in run {
             match table.table_with(CTX) {
                 Ok(_) => files.push((Arc::clone(meta), Arc::clone(table))),
-                Err(error) if is_known(&error, damage) => {}
+                // All its keys are left out, not those of one block of it.
+                Err(error) if is_known(&error, damage) && is_whole(meta, damage) => {}
                 Err(error) => return Err(error),
             }
         }

@@ -379,7 +379,8 @@ enum Wanted {
 enum Chosen {
     /// There was none that could begin. If readers hold the space that one needs: what is told then.
     Nothing(Option<Error>),
-    Applied,
+    /// One that needed no merge, in this keyspace.
+    Applied(KeyspaceId),
     Merge(Box<ActiveMerge>),
 }
 

@@ -251,7 +251,17 @@ impl Core {
 
     /// The writer lock, once every keyspace of `ids` has room for a write.
     fn lock_for_writing(&self, ids: &[KeyspaceId]) -> Result<parking_lot::MutexGuard<'_, WriteState>> {
-        let mut waited: Option<(KeyspaceId, u64)> = None;
+        let mut waited = None;
+        self.lock_with_room(ids, &mut waited).inspect_err(|_| drop_stall(self, waited.take()))
+    }
+
+    /// The same; for whom and since when it has waited, if it fails, is `waited`.
+    #[inline]
+    fn lock_with_room(
+        &self,
+        ids: &[KeyspaceId],
+        waited: &mut Option<(KeyspaceId, u64)>,
+    ) -> Result<parking_lot::MutexGuard<'_, WriteState>> {
         loop {
             let mut state = self.writer.lock();
             self.health.check_write()?;
@@ -266,8 +276,13 @@ impl Core {
                 }
             }
             let Some((id, stall)) = stalled else {
-                drop_stall(self, waited);
-                return Ok(state);
+                if waited.is_none() {
+                    return Ok(state);
+                }
+                // Without the lock: a listener may close the store.
+                drop(state);
+                drop_stall(self, waited.take());
+                continue;
             };
             drop(state);
             let keyspace =
@@ -277,7 +292,7 @@ impl Core {
                 keyspace.waits.stalls.add(1);
                 self.tell_if_untold();
                 self.tell(&Event::Stall { keyspace: id, reason: stall.to_string() });
-                waited = Some((id, self.clock.mono_ns()));
+                *waited = Some((id, self.clock.mono_ns()));
             }
             self.wake(FLUSH_LANE);
             self.wake_compactions();
@@ -287,7 +302,6 @@ impl Core {
                     || self.ended(stall, &keyspace).is_some()
             })?;
             if let Some(Err(error)) = self.ended(stall, &keyspace) {
-                drop_stall(self, waited);
                 return Err(error);
             }
         }
@@ -406,9 +420,11 @@ impl Core {
         let Some(remaining) = remaining else { return Some(Ok(())) };
         // A full disk must not hang its writers: they are told, and may try again.
         let trouble = self.health.trouble(|trouble| match remaining {
-            Stall::Runs { .. } => trouble.is_of_merges(keyspace.id),
             Stall::Memory { .. } => trouble == Trouble::Flush,
-            Stall::Shape | Stall::Ingest => trouble == Trouble::Flush || trouble.is_of_merges(keyspace.id),
+            // Memtables that wait for their flush count as runs.
+            Stall::Runs { .. } | Stall::Shape | Stall::Ingest => {
+                trouble == Trouble::Flush || trouble.is_of_merges(keyspace.id)
+            }
         });
         trouble.or_else(|| Self::hopeless(remaining, keyspace)).map(Err)
     }

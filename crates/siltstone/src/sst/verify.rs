@@ -56,6 +56,8 @@ pub(crate) fn examine(table: &Arc<Table>, ctx: IoCtx, watch: &mut dyn FnMut(u64)
         }
         if let Err(error) = checked {
             flaws.push(Flaw { error, keys: Some(keys_of(&fresh, block)) });
+            // Beside one bad block there are often more: what was read with it is not read anew for each.
+            ahead = 0;
             scan = table.scan(ahead, ctx);
             seen.has_last = false;
         }

@@ -50,9 +50,9 @@ impl ReplaySummary {
         LogPos { segment: self.tail.segment, offset: self.tail.len }
     }
 
-    /// Bytes that the files of its segments take, of which the valid frames are [`bytes`](Self::bytes).
-    pub fn file_bytes(&self) -> u64 {
-        self.files.iter().map(|(_, bytes)| bytes).sum()
+    /// Bytes that the files of the segments from `floor` on take; from the floor of the replay on, valid frames are [`bytes`](Self::bytes) of them.
+    pub fn file_bytes(&self, floor: SegmentId) -> u64 {
+        self.files.iter().filter(|(id, _)| *id >= floor).map(|(_, bytes)| bytes).sum()
     }
 }
 

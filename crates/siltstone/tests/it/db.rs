@@ -18,6 +18,7 @@ use siltstone::compaction::CompactionPolicy;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
 use siltstone::io::{Fs, IoClass, IoCtx, Rng};
 use siltstone::options::{Compression, MemtableKind};
+use siltstone::schedule::WriteControl;
 use siltstone::{Batch, Cancel, Db, Durability, Env, Error, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
 /// Options with which every rare state comes up within a few thousand writes.
@@ -783,7 +784,12 @@ fn ends<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
 fn first_failure(db: &Db) -> Error {
     let keyspace = db.default_keyspace();
     let mut n = 0..;
-    let written = n.find_map(|n| keyspace.put(key(n % 10), "value").and_then(|()| keyspace.flush()).err());
+    // Now and then more than the memory for memtables takes, so that the writer waits.
+    let written = n.find_map(|n| {
+        let many = 1..if n % 10 == 9 { 2000 } else { 1 };
+        let mut puts = std::iter::once(key(n % 10)).chain(many.map(key)).map(|key| keyspace.put(key, "value"));
+        puts.find(Result::is_err).unwrap_or(Ok(())).and_then(|()| keyspace.flush()).err()
+    });
     written.expect("it is asked again and again")
 }
 
@@ -843,17 +849,21 @@ impl EventListener for Closes {
 /// The thread that told the listener was joined by itself.
 #[test]
 fn a_listener_may_close_the_store() {
-    let events: [fn(&Event) -> bool; 4] = [
+    let events: [fn(&Event) -> bool; 6] = [
         |event| matches!(event, Event::FlushEnd { .. }),
         |event| matches!(event, Event::TreeChanged { job: Some(_), .. }),
         |event| matches!(event, Event::CompactionStart { .. }),
         |event| matches!(event, Event::CompactionEnd { .. }),
+        |event| matches!(event, Event::Stall { .. }),
+        |event| matches!(event, Event::StallEnd { .. }),
     ];
     for at in events {
         let folder = tempfile::tempdir().unwrap();
         let closes = Arc::new(Closes { at, store: Mutex::default() });
         let env = Env { listener: Some(closes.clone()), ..Env::default() };
-        let db = Db::open_with(folder.path(), tiny(), env).unwrap();
+        let mut options = tiny();
+        options.keyspace.write_control = WriteControl::Stop;
+        let db = Db::open_with(folder.path(), options, env).unwrap();
         let (told, closed) = mpsc::channel();
         *closes.store.lock() = Some((db.clone(), told));
         assert_eq!(ends(move || first_failure(&db)).kind(), ErrorKind::Closed);

@@ -17,7 +17,7 @@ use siltstone::{Db, Durability, Env, ErrorKind, KeyspaceOptions, Options};
 
 use crate::explain::{Machine, options};
 
-/// What is done once, when a folder is asked for or made.
+/// What is done once, when a folder is asked for or a table made.
 type Hook = Mutex<Option<Box<dyn FnOnce() + Send>>>;
 
 /// Real files, and a moment in which something else happens.
@@ -33,17 +33,14 @@ impl Hooked {
         Arc::new(Hooked { folder: folder.to_path_buf(), ..Hooked::default() })
     }
 
-    fn fire(&self, hook: &Hook, path: &Path) {
-        if path == self.folder {
-            let hook = hook.lock().take();
-            hook.into_iter().for_each(|hook| hook());
-        }
+    fn fire(&self, hook: &Hook) {
+        let hook = hook.lock().take();
+        hook.into_iter().for_each(|hook| hook());
     }
 }
 
 impl Fs for Hooked {
     fn create_dir_all(&self, dir: &Path, ctx: IoCtx) -> io::Result<()> {
-        self.fire(&self.on_create, dir);
         RealFs.create_dir_all(dir, ctx)
     }
     fn list(&self, dir: &Path, ctx: IoCtx) -> io::Result<Vec<DirEntry>> {
@@ -51,10 +48,15 @@ impl Fs for Hooked {
     }
     fn exists(&self, path: &Path, ctx: IoCtx) -> io::Result<bool> {
         let exists = RealFs.exists(path, ctx);
-        self.fire(&self.on_exists, path);
+        if path == self.folder {
+            self.fire(&self.on_exists);
+        }
         exists
     }
     fn create(&self, path: &Path, options: CreateOptions, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>> {
+        if path.extension().is_some_and(|ending| ending == "sst") {
+            self.fire(&self.on_create);
+        }
         RealFs.create(path, options, ctx)
     }
     fn create_over(&self, old: &Path, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn WritableFile>> {
@@ -145,8 +147,9 @@ fn of_two_checkpoints_into_one_folder_the_second_is_refused() {
     assert_eq!(copied.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
-/// What is ingested or dropped takes effect at once, even where flushes wait for the checkpoint: with it the copy would lack what was before.
+/// What is ingested or dropped takes effect without a flush, and flushes wait for the checkpoint: with it the copy would lack what was before.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "the ingest is called in a step of the flush, and may outlast it")]
 fn a_checkpoint_holds_nothing_without_what_came_before_it() {
     for drops in [false, true] {
         let folder = tempfile::tempdir().unwrap();
@@ -154,17 +157,27 @@ fn a_checkpoint_holds_nothing_without_what_came_before_it() {
         let kept = db.default_keyspace();
         let other = db.create_keyspace("other", KeyspaceOptions::default()).unwrap();
         other.put("old", "1").unwrap();
+        let (tell, told) = mpsc::channel();
         let meanwhile = (db.clone(), kept.clone(), other.clone());
+        // As the first table of the checkpoint is flushed.
         *fs.on_create.lock() = Some(Box::new(move || {
             let (db, kept, other) = meanwhile;
             kept.put("first", "1").unwrap();
             if drops {
                 db.drop_keyspace("other").unwrap();
-            } else {
-                other.ingest([("second", "2")]).unwrap();
+                return tell.send(Ok(0)).unwrap();
             }
+            let (tell_early, early) = mpsc::channel();
+            std::thread::spawn(move || {
+                let ingested = other.ingest([("second", "2")]);
+                let _ = tell_early.send(());
+                tell.send(ingested).unwrap();
+            });
+            // It takes effect at once, or waits for the checkpoint.
+            let _ = early.recv_timeout(Duration::from_millis(300));
         }));
         db.checkpoint(&copy).unwrap();
+        told.recv().unwrap().unwrap();
         let copied = Db::open(&copy, Options::default()).unwrap();
         let first = copied.default_keyspace().get("first").unwrap();
         let second = copied.keyspace("other").map(|other| other.get("second").unwrap());
@@ -303,4 +316,47 @@ fn what_cannot_be_merged_hinders_no_other_keyspace() {
     let error = bad.compact::<&str>(.., &siltstone::Cancel::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(db.stats().background_errors > 1, "it is tried again");
+}
+
+/// Flushes fail, and memtables that wait for them are as many as there may be runs: no merge will change that.
+#[test]
+fn a_writer_at_the_limit_of_runs_is_told_of_a_full_disk() {
+    let machine = Machine::new();
+    let mut options = options();
+    options.write_memory_bytes = 1 << 20;
+    options.keyspace.strategy = "leveling".to_owned();
+    options.keyspace.write_control = siltstone::schedule::WriteControl::Stop;
+    let db = machine.open(&options);
+    db.default_keyspace().put("key", "value").unwrap();
+    machine.executor.run_until_idle();
+    machine.fs.set_capacity(Some(machine.fs.used_bytes()));
+    let error = (0..20_000)
+        .find_map(|n| db.default_keyspace().put_with(format!("key-{n:05}"), "x".repeat(100), Durability::None).err());
+    assert_eq!(error.unwrap().kind(), ErrorKind::NoSpace);
+    assert!(db.stats().memtable_bytes < options.write_memory_bytes / 2, "{:?}", db.stats());
+    machine.fs.set_capacity(None);
+    machine.executor.run_for(60_000_000_000);
+    db.default_keyspace().put("key", "value").unwrap();
+}
+
+/// Nothing will be flushed or merged in a store that is opened to be read.
+#[test]
+fn a_store_opened_to_be_read_keeps_nobody_waiting() {
+    let folder = tempfile::tempdir().unwrap();
+    let db = Db::open(folder.path().join("store"), options()).unwrap();
+    db.default_keyspace().put("key", "value").unwrap();
+    db.close().unwrap();
+    let db = Db::open_read_only(folder.path().join("store"), options()).unwrap();
+    let keyspace = db.default_keyspace();
+    let refused = [
+        db.flush(),
+        keyspace.flush(),
+        keyspace.compact::<&str>(.., &siltstone::Cancel::new()),
+        db.checkpoint(folder.path().join("copy")),
+    ];
+    for refused in refused {
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::ReadOnly);
+    }
+    assert!(!folder.path().join("copy").exists());
+    db.wait_idle().unwrap();
 }

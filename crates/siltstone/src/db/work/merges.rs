@@ -11,6 +11,7 @@ use crate::io::{IoClass, IoCtx, JobId, LaneStep};
 use crate::jobs::Outcome;
 use crate::jobs::merge::MergeStep;
 use crate::schedule::Share;
+use crate::version::KeyspaceId;
 
 /// How far a step came.
 enum Stepped {
@@ -99,9 +100,9 @@ impl Core {
                 self.note_held(held);
                 return None;
             }
-            Ok(Chosen::Applied) => self.job_ended(None, Ok(())),
+            Ok(Chosen::Applied(keyspace)) => self.job_ended(keyspace, None, Ok(())),
             Ok(Chosen::Merge(active)) => self.merges.lock().add(active),
-            Err(error) => self.job_ended(None, Err(error)),
+            Err((keyspace, error)) => self.job_ended(keyspace, None, Err(error)),
         }
         Some(LaneStep::Worked)
     }
@@ -126,7 +127,8 @@ impl Core {
                 let paid_until_ns = self.take_bandwidth(bytes, active.running.facts.class);
                 if self.health.is_closed() {
                     // Closed by a listener, on this very thread: nobody will step it again.
-                    return self.job_ended(Some(active), Err(Error::new(ErrorKind::Cancelled, "the store was closed")));
+                    let closed = Error::new(ErrorKind::Cancelled, "the store was closed");
+                    return self.job_ended(active.keyspace.id, Some(active), Err(closed));
                 }
                 self.retune();
                 let step = Progressed { bytes, share, paid_until_ns };
@@ -137,24 +139,20 @@ impl Core {
             Ok(Stepped::Done(outcome)) => self.install_merge(&active, &outcome),
             Err(error) => Err(error),
         };
-        self.job_ended(Some(active), ended);
+        self.job_ended(active.keyspace.id, Some(active), ended);
     }
 
-    /// A job has taken effect, or come to nothing.
-    fn job_ended(&self, active: Option<Box<ActiveMerge>>, ended: Result<()>) {
+    /// A job in `keyspace` has taken effect, or come to nothing; none if it was no merge, or was not begun.
+    fn job_ended(&self, keyspace: KeyspaceId, active: Option<Box<ActiveMerge>>, ended: Result<()>) {
         if let Some(active) = &active {
             self.unregister(&active.running);
             self.merges.lock().remove(&active.running);
             active.give_back();
         }
-        let keyspace = active.as_ref().map(|active| active.keyspace.id);
         match ended {
             Ok(()) => {
                 self.merges.lock().retry = Retry::default();
-                self.health.end_trouble(|trouble| match trouble {
-                    Trouble::Merge(of) => of.is_none() || keyspace.is_none() || of == keyspace,
-                    Trouble::Flush | Trouble::Space => false,
-                });
+                self.health.end_trouble(|trouble| trouble == Trouble::Merge(keyspace));
             }
             Err(error) => {
                 if let Some(active) = &active {

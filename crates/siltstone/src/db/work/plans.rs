@@ -27,15 +27,15 @@ use crate::schedule::{MergeProgress, WorkClass};
 use crate::version::{FileMeta, KeyspaceId, VersionEdit};
 
 impl Core {
-    /// What to do next, and the events of the choice.
-    pub(super) fn choose(&self) -> Result<Chosen> {
+    /// What to do next, and the events of the choice; or what failed, and in which keyspace.
+    pub(super) fn choose(&self) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
         let chosen = self.next_compaction();
         self.tell_untold();
         chosen
     }
 
     /// Asks the planner of each keyspace, the most urgent first; a plan that needs no merge is applied at once.
-    fn next_compaction(&self) -> Result<Chosen> {
+    fn next_compaction(&self) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
         let mut compactions = self.compaction.lock();
         let epoch = self.work_epoch.load(Ordering::Acquire);
         let (mut failed, mut waits, mut held) = (None, false, None);
@@ -53,7 +53,7 @@ impl Core {
                 }
                 Err(error) => {
                     // A keyspace of which nothing fits on the disk does not keep the others waiting.
-                    failed.get_or_insert(error);
+                    failed.get_or_insert((*id, error));
                     continue;
                 }
             };
@@ -76,10 +76,10 @@ impl Core {
                 cursors[level.index()] = cursor.clone();
             }
             drop(compactions);
-            return self.begin(keyspace, running);
+            return self.begin(keyspace, running).map_err(|error| (*id, error));
         }
-        if let Some(error) = failed {
-            return Err(error);
+        if let Some(failed) = failed {
+            return Err(failed);
         }
         if !waits && compactions.running.is_empty() && compactions.manual.is_empty() {
             self.settled_epoch.store(epoch, Ordering::Release);
@@ -317,7 +317,7 @@ impl Core {
             }
             self.counters.trivial_moves.add(moved);
             self.tell_ended(keyspace, &running, Ended { files_out: moved, took_ns, ..Ended::default() });
-            return Ok(Chosen::Applied);
+            return Ok(Chosen::Applied(keyspace.id));
         }
         let ctx = IoCtx { class: IoClass::Compaction(plan.output.level.0), job: JobId(running.decision.job) };
         // The version is read after the plan was made; other jobs may have changed it meanwhile, but not what this one reads:

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
+use super::super::write::read_only;
 use super::Manual;
 use crate::compaction::planner::ManualRequest;
 use crate::error::{Error, ErrorKind, Result};
@@ -18,6 +19,9 @@ impl Core {
         request: ManualRequest,
         cancelled: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<()> {
+        if self.read_only {
+            return Err(read_only());
+        }
         let manual = Arc::new(Manual {
             keyspace: keyspace.id,
             request,
@@ -57,6 +61,10 @@ impl Core {
 
     /// Waits until nothing is to be flushed or merged, and gives up the files that are kept to be written over.
     pub(crate) fn wait_idle(&self) -> Result<()> {
+        if self.read_only {
+            // Nothing will be flushed or merged.
+            return self.health.check_open();
+        }
         let trouble = || self.health.check_write().err().or_else(|| self.health.trouble(|_| true));
         self.wake(FLUSH_LANE);
         self.wake_compactions();
