@@ -173,8 +173,9 @@ impl World {
 
     /// Cuts the power in the middle of an operation: runs it with the op log on, then goes back to some point within.
     pub(crate) fn crash_inside(&mut self, loss: Loss, rng: &mut Rng) -> Check<SimFs> {
-        let (kill, power, flushed) = (self.floor_kill, self.floor_power, self.flushed.clone());
         self.machine.fs.record_ops(true);
+        // The file operations after which a call returned, with what was promised by then.
+        let mut promises = vec![(0, self.floor_kill, self.floor_power, self.flushed.clone())];
         let mut switches: Vec<(u64, u64, String)> = Vec::new();
         for _ in 0..rng.between(1, 3) {
             match rng.below(6) {
@@ -206,6 +207,7 @@ impl World {
                     self.write_batch(&writes, ack)?;
                 }
             }
+            promises.push((self.machine.fs.op_count(), self.floor_kill, self.floor_power, self.flushed.clone()));
         }
         let ops = self.machine.fs.op_count();
         let at = rng.below(ops + 1);
@@ -223,8 +225,11 @@ impl World {
             debug_assert!(start <= end);
         }
         if at < ops {
-            (self.floor_kill, self.floor_power, self.flushed) = (kill, power, flushed);
             self.counters.reach(Rare::CrashInside);
+        }
+        promises.retain(|(end, ..)| *end <= at);
+        if let Some((_, kill, power, flushed)) = promises.pop() {
+            (self.floor_kill, self.floor_power, self.flushed) = (kill, power, flushed);
         }
         Ok(image.fs)
     }

@@ -192,14 +192,14 @@ impl World {
             crate::pool::doing(format_args!("{} (operation {})", step.op.name(), self.applied));
             self.run(step).map_err(|violation| Violation(format!("{}: {}", step.op.name(), violation.0)))?;
         }
+        // What it promised holds from here on: a crash in the lanes' steps comes after it.
+        self.mark(start);
         for _ in 0..step.lane_steps {
             if !self.machine.executor.step_random() {
                 break;
             }
         }
-        self.after_compactions(step)?;
-        self.mark(start);
-        Ok(())
+        self.after_compactions(step)
     }
 
     pub(crate) fn mark(&mut self, start: u64) {
