@@ -5,7 +5,7 @@
 //! anything but what was written. A store that was killed may also have lost what it was never told to keep: records behind
 //! the last position that the log *knows* to be synced look like a torn tail when they are damaged.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use siltstone::ErrorKind;
@@ -15,6 +15,7 @@ use siltstone::options::{Compression, Recovery};
 use super::Budget;
 use super::crash::small_config;
 use crate::counters::{Counters, Rare};
+use crate::model::Pos;
 use crate::ops::{Ack, Op, Step, Value};
 use crate::pool::Report;
 use crate::store::{Check, Expect, Machine, Unreadable, Violation, broken, check_contents, read_all};
@@ -26,6 +27,8 @@ struct Victim {
     world: World,
     fs: SimFs,
     expect: Expect,
+    /// The last position that is in tables: no damage of a log takes it.
+    flushed: Pos,
 }
 
 /// Small stores: closed ones in each compression, one that was killed with a log.
@@ -54,6 +57,7 @@ fn victim(name: &str, n: u64, compression: Compression, closed: bool) -> Check<V
     }
     world.apply(&Step::quiet(Op::Delete { keyspace: 0, key: 2, ack: Ack::Sync }, 1))?;
     world.apply(&Step::quiet(Op::Flush(None), 1))?;
+    let flushed = world.model().last();
     for key in 3..6 {
         put(&mut world, key, Ack::Buffered)?;
     }
@@ -71,7 +75,7 @@ fn victim(name: &str, n: u64, compression: Compression, closed: bool) -> Check<V
     } else {
         (world.machine.fs.crash(Profile::Kill, &mut siltstone::io::Rng::new(1)), known)
     };
-    Ok(Victim { name: name.to_owned(), world, fs, expect: Expect { allowed: floor..=last, keyspaces } })
+    Ok(Victim { name: name.to_owned(), world, fs, expect: Expect { allowed: floor..=last, keyspaces }, flushed })
 }
 
 /// What became of a damaged store.
@@ -122,24 +126,24 @@ impl Victim {
         }
     }
 
-    /// The same with `Recovery::Salvage`: it may lose what comes after the damage, and nothing else.
-    fn salvage(&self, fs: SimFs) -> Check {
+    /// The same with `Recovery::Salvage`: of a log it may lose what comes after the damage, and nothing else. Other files it does
+    /// not mend.
+    fn salvage(&self, fs: SimFs, path: &Path) -> Check {
         let machine = Machine::with_disk(fs, 1);
         let mut options = self.world.options().clone();
         options.recovery = Recovery::Salvage;
         options.create_if_missing = false;
-        let Ok(db) = machine.open(&options, 1, None) else {
-            return Ok(());
-        };
-        match read_all(&db, self.world.model()) {
-            Ok(contents) => {
-                let expect =
-                    Expect { allowed: 0..=*self.expect.allowed.end(), keyspaces: self.expect.keyspaces.clone() };
-                check_contents(contents, self.world.model(), &expect).map(|_| ())
-            }
-            Err(Unreadable::Error(_)) => Ok(()),
-            Err(Unreadable::Wrong(what)) => broken(format!("salvage: {what}")),
+        let is_log = path.extension().is_some_and(|e| e == "log");
+        let floor = if is_log { self.flushed } else { *self.expect.allowed.start() };
+        let expect = Expect { allowed: floor..=*self.expect.allowed.end(), keyspaces: self.expect.keyspaces.clone() };
+        let contents =
+            machine.open(&options, 1, None).map_err(Unreadable::Error).and_then(|db| read_all(&db, self.world.model()));
+        match contents {
+            Ok(contents) => check_contents(contents, self.world.model(), &expect).map(|_| ()),
+            Err(Unreadable::Error(error)) if !is_log => told(&error).map(|_| ()),
+            Err(unreadable) => Err(unreadable.into()),
         }
+        .map_err(|v| Violation(format!("salvage: {}", v.0)))
     }
 }
 
@@ -189,7 +193,7 @@ pub fn run_flips(budget: &Budget) -> Report {
                         if bit % 16 == 3 {
                             let fs = victim.fs.clone_image();
                             fs.flip_bit(path, bit).map_err(|e| Violation(format!("cannot flip: {e}")))?;
-                            victim.salvage(fs).map_err(|v| Violation(format!("{}: {}", at(), v.0)))?;
+                            victim.salvage(fs, path).map_err(|v| Violation(format!("{}: {}", at(), v.0)))?;
                         }
                     }
                     Ok(())
