@@ -189,15 +189,14 @@ fn after(world: &mut World, kind: CallKind, way: Way, pool: &Pool) -> Check {
         }
     }
     if let Err(kind_of) = outcome {
-        // What a poisoned store promises is less, but a full disk alone must not poison one.
-        let may_poison = kind_of == ErrorKind::Poisoned
-            && (way.errno != Errno::NoSpace
-                || matches!(kind, CallKind::Sync | CallKind::SyncDir | CallKind::WriteSlot));
-        if kind_of == ErrorKind::Poisoned && !may_poison {
-            pool.count("poisoned_by_full_disk", 1);
-        }
         if kind_of != ErrorKind::Poisoned {
             return broken(format!("writes still fail a second later: {kind_of:?}"));
+        }
+        // What a poisoned store promises is less, but a full disk alone must not poison one.
+        let may_poison =
+            way.errno != Errno::NoSpace || matches!(kind, CallKind::Sync | CallKind::SyncDir | CallKind::WriteSlot);
+        if !may_poison {
+            return broken("a full disk has poisoned the store");
         }
         pool.count("poisoned", 1);
         world.counters.reach(Rare::Poisoned);
