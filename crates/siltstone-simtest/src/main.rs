@@ -176,13 +176,14 @@ enum Cmd {
         #[arg(long, default_value_t = 0)]
         shrink: usize,
     },
-    /// Plants one bug and looks for it; exit code 1 if it was found.
+    /// Plants one bug and looks for it; exit code 1 if something was found, 3 if a world hangs.
     #[command(hide = true)]
     Hunt {
         #[command(flatten)]
         common: Common,
+        /// The bug's row; none plants nothing.
         #[arg(long)]
-        bug: u8,
+        bug: Option<u8>,
     },
     /// Hunts every planted bug.
     Zoo {
@@ -290,7 +291,7 @@ fn run(command: Cmd) -> anyhow::Result<bool> {
             Ok(true)
         }
         Cmd::Replay { seed, ops, verbose, shrink } => Ok(swarm::replay(seed, ops, verbose, shrink)),
-        Cmd::Hunt { common, bug } => Ok(!zoo::hunt(&budget(&common), bug)),
+        Cmd::Hunt { common, bug } => Ok(!zoo::hunt(&budget(&common), bug)?),
         Cmd::All { common, budget: size, kill9 } => all(&common, size, kill9),
     }
 }

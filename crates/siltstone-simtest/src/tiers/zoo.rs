@@ -6,72 +6,86 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+#[cfg(feature = "planted-bugs")]
+use anyhow::Context;
 use siltstone::io::{Clock, RealClock};
 use siltstone::planted::Bug;
 
 use super::{Budget, crash, faults, swarm, switch};
-use crate::pool::{Pool, Report};
+use crate::pool::Report;
 
-/// Hunts every bug, `limit` for each.
+/// What is spent on the hunt without a planted bug: long enough for each tier to have its turn.
+const CONTROL: Duration = Duration::from_secs(12);
+
+/// Hunts every bug, `limit` for each. One hunt has no planted bug and must find nothing, or the others say nothing.
 pub fn run(budget: &Budget, limit: Duration, only: Option<u8>) -> Report {
     let pool = budget.pool("zoo");
     if !cfg!(feature = "planted-bugs") {
         pool.fail("this build has no planted bugs: build with --features planted-bugs", "zoo");
         return pool.finish();
     }
+    if only.is_none() {
+        match hunt_in_process(budget, None, CONTROL) {
+            Ok(None) => pool.count("controls", 1),
+            Ok(Some(found)) => pool.fail(&format!("found without a planted bug: {found}"), "hunt"),
+            Err(e) => pool.fail(&format!("cannot hunt: {e:#}"), "hunt"),
+        }
+    }
     for bug in Bug::ALL.iter().filter(|bug| only.is_none_or(|row| row == bug.row())) {
-        hunt_in_process(budget, *bug, limit, &pool);
+        let (row, start) = (bug.row(), RealClock.mono_ns());
+        let outcome = hunt_in_process(budget, Some(*bug), limit);
+        let ms = (RealClock.mono_ns() - start) / 1_000_000;
+        let fail =
+            |what: &str| pool.fail(&format!("planted bug {bug:?} (row {row}) {what}"), &format!("zoo --only {row}"));
+        match outcome {
+            Ok(Some(found)) => {
+                println!("  row {row:>2} {bug:?}: found after {ms} ms {}", found.chars().take(200).collect::<String>());
+                pool.count("found", 1);
+                pool.count(&format!("row_{row:02}_{bug:?}_ms"), ms);
+            }
+            Ok(None) => fail(&format!("was not found in {ms} ms")),
+            Err(e) => fail(&format!("cannot be hunted: {e:#}")),
+        }
+        pool.count("planted", 1);
     }
     pool.finish()
 }
 
-fn hunt_in_process(budget: &Budget, bug: Bug, limit: Duration, pool: &Pool) {
-    let start = RealClock.mono_ns();
-    let output = std::env::current_exe().and_then(|program| {
-        Command::new(program)
-            .args(["hunt", "--bug", &bug.row().to_string()])
-            .args(["--base", &budget.base.to_string()])
-            .args(["--jobs", &budget.jobs.to_string()])
-            .args(["--time-limit", &limit.as_secs().to_string()])
-            .stdin(Stdio::null())
-            .stderr(Stdio::null())
-            .output()
-    });
-    let ms = (RealClock.mono_ns() - start) / 1_000_000;
-    match output {
-        Err(e) => pool.fail(&format!("cannot hunt: {e}"), "zoo"),
-        Ok(output) if output.status.success() => {
-            pool.fail(
-                &format!("planted bug {bug:?} (row {}) was not found in {ms} ms", bug.row()),
-                &format!("zoo --only {}", bug.row()),
-            );
-        }
-        Ok(output) => {
-            let text = String::from_utf8_lossy(&output.stdout);
-            let found = text
-                .lines()
-                .find(|line| line.contains("FOUND") || line.contains("VIOLATION"))
-                .unwrap_or("by its death");
-            println!(
-                "  row {:>2} {bug:?}: found after {ms} ms {}",
-                bug.row(),
-                found.chars().take(200).collect::<String>()
-            );
-            pool.count("found", 1);
-            pool.count(&format!("row_{:02}_{bug:?}_ms", bug.row()), ms);
-        }
+/// What a hunt has found, if anything. Any end that is none of a hunt's is an error: a bad argument, a kill from outside.
+fn hunt_in_process(budget: &Budget, bug: Option<Bug>, limit: Duration) -> anyhow::Result<Option<String>> {
+    let output = Command::new(std::env::current_exe()?)
+        .arg("hunt")
+        .args(bug.map(|bug| format!("--bug={}", bug.row())))
+        .args(["--base", &budget.base.to_string()])
+        .args(["--jobs", &budget.jobs.to_string()])
+        .args(["--time-limit", &limit.as_secs().to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let says = |word: &str| text.lines().find(|line| line.starts_with(word)).map(str::to_owned);
+    let found = match output.status.code() {
+        Some(0) => return Ok(None),
+        Some(1) => says("FOUND"),
+        // A world that hangs.
+        Some(3) => says("VIOLATION"),
+        _ => None,
+    };
+    match found {
+        Some(found) => Ok(Some(found)),
+        None => anyhow::bail!("the hunt has ended with {}", output.status),
     }
-    pool.count("planted", 1);
 }
 
 /// Looks for whatever is wrong, tier by tier, cheapest first. True if something was found.
+///
+/// # Errors
+/// If no bug has this row.
 #[cfg(feature = "planted-bugs")]
-pub fn hunt(budget: &Budget, row: u8) -> bool {
-    let Some(bug) = Bug::ALL.iter().find(|bug| bug.row() == row) else {
-        println!("no bug has row {row}");
-        return false;
-    };
-    siltstone::planted::plant(Some(*bug));
+pub fn hunt(budget: &Budget, row: Option<u8>) -> anyhow::Result<bool> {
+    let of_row =
+        |row| Bug::ALL.iter().copied().find(|bug| bug.row() == row).with_context(|| format!("no bug has row {row}"));
+    siltstone::planted::plant(row.map(of_row).transpose()?);
     let each = |share: f64| {
         let limit = budget.limit.unwrap_or(Duration::from_secs(60)).mul_f64(share);
         Budget { limit: Some(limit), hunting: true, ..budget.clone() }
@@ -89,16 +103,19 @@ pub fn hunt(budget: &Budget, row: u8) -> bool {
         for (name, tier) in tiers {
             if let Some(failure) = tier().failures.first() {
                 println!("FOUND by {name}: {} | {}", failure.what, failure.replay);
-                return true;
+                return Ok(true);
             }
         }
     }
-    false
+    Ok(false)
 }
 
-/// Without the feature nothing can be planted, so nothing is found.
+/// Nothing can be planted without the feature.
+///
+/// # Errors
+/// Always.
 #[cfg(not(feature = "planted-bugs"))]
-pub fn hunt(_: &Budget, _: u8) -> bool {
+pub fn hunt(_: &Budget, _: Option<u8>) -> anyhow::Result<bool> {
     let _ = (swarm::run, crash::run, crash::run_double, faults::run, switch::run);
-    false
+    anyhow::bail!("this build has no planted bugs")
 }
