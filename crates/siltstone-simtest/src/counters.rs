@@ -106,7 +106,7 @@ rare! {
     LossWaited,
     /// A merge had linked a part of a table to a file of another number.
     Linked,
-    /// An ingest fell between memtables and runs.
+    /// An ingest went over keys that the keyspace held.
     IngestOverlapped,
 }
 

@@ -179,8 +179,16 @@ impl World {
         {
             return broken(format!("ingest of {sent} records reports {taken}"));
         }
-        self.counters.reach(Rare::IngestOverlapped);
+        if outcome.is_ok() && self.overlaps(&changes) {
+            self.counters.reach(Rare::IngestOverlapped);
+        }
         self.written(outcome.map(|_| ()), changes, Ack::Sync)
+    }
+
+    /// Whether a keyspace holds something between the first and the last key of an ingest into it.
+    fn overlaps(&self, ingest: &[Change]) -> bool {
+        let (Some((uid, first, _)), Some((_, last, _))) = (ingest.first(), ingest.last()) else { return false };
+        self.model.scan(*uid, *first..last + 1, self.model.last()).next().is_some()
     }
 
     pub(crate) fn create_keyspace(&mut self, name: u8, seed: u64) -> Check {
