@@ -363,7 +363,7 @@ impl World {
             return Ok(());
         }
         self.compactions_seen = now;
-        // R9: what a compaction did must be invisible. A full scan after a share of them, a light one after the others.
+        // R9: what a compaction did must be invisible. A share of them is followed by a full scan, each by whatever is read next.
         if step.seed.is_multiple_of(48) {
             self.check_all(step.seed).map_err(|violation| Violation(format!("after a compaction: {}", violation.0)))?;
         }
