@@ -135,6 +135,11 @@ impl Counters {
         }
     }
 
+    /// Whether it was reached.
+    pub fn reached(&self, rare: Rare) -> bool {
+        Rare::ALL.iter().zip(&self.0).any(|(each, n)| *each == rare && n.load(Ordering::Relaxed) > 0)
+    }
+
     /// Adds what another run reached.
     pub fn merge(&self, other: &Counters) {
         for (mine, theirs) in self.0.iter().zip(&other.0) {

@@ -188,15 +188,15 @@ fn after(world: &mut World, kind: CallKind, way: Way, pool: &Pool) -> Check {
             outcome = Err(ErrorKind::Poisoned);
         }
     }
+    // What a poisoned store promises is less, but a full disk alone must not poison one, not even until the next reopen.
+    let may_poison =
+        way.errno != Errno::NoSpace || matches!(kind, CallKind::Sync | CallKind::SyncDir | CallKind::WriteSlot);
+    if !may_poison && world.counters.reached(Rare::Poisoned) {
+        return broken("a full disk has poisoned the store");
+    }
     if let Err(kind_of) = outcome {
         if kind_of != ErrorKind::Poisoned {
             return broken(format!("writes still fail a second later: {kind_of:?}"));
-        }
-        // What a poisoned store promises is less, but a full disk alone must not poison one.
-        let may_poison =
-            way.errno != Errno::NoSpace || matches!(kind, CallKind::Sync | CallKind::SyncDir | CallKind::WriteSlot);
-        if !may_poison {
-            return broken("a full disk has poisoned the store");
         }
         pool.count("poisoned", 1);
         world.counters.reach(Rare::Poisoned);
