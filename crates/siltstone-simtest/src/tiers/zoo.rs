@@ -25,10 +25,11 @@ pub fn run(budget: &Budget, limit: Duration, only: Option<u8>) -> Report {
         return pool.finish();
     }
     if only.is_none() {
+        let replay = format!("hunt --base {} --time-limit {}", budget.base, CONTROL.as_secs());
         match hunt_in_process(budget, None, CONTROL) {
             Ok(None) => pool.count("controls", 1),
-            Ok(Some(found)) => pool.fail(&format!("found without a planted bug: {found}"), "hunt"),
-            Err(e) => pool.fail(&format!("cannot hunt: {e:#}"), "hunt"),
+            Ok(Some(found)) => pool.fail(&format!("found without a planted bug: {found}"), &replay),
+            Err(e) => pool.fail(&format!("cannot hunt: {e:#}"), &replay),
         }
     }
     for bug in Bug::ALL.iter().filter(|bug| only.is_none_or(|row| row == bug.row())) {
