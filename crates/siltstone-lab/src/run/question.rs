@@ -4,6 +4,7 @@
 //! which version of Siltstone and which commit they were asked of, since another one may answer otherwise.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use anyhow::{Context, bail, ensure};
 use serde::de::DeserializeOwned;
@@ -312,7 +313,7 @@ impl Task {
 
     /// Its folder's name: `STRATEGY-REPETITION`.
     pub fn name(&self) -> String {
-        format!("{}-{}", folder_name(&self.strategy.name), self.repetition)
+        trial_name(&self.strategy.name, &self.repetition)
     }
 
     /// The workload with the task's seed.
@@ -336,6 +337,11 @@ impl Task {
         options.validate().with_context(|| format!("strategy {}", self.strategy.name))?;
         Ok(options)
     }
+}
+
+/// What the folder of a trial is called.
+pub(crate) fn trial_name(strategy: &str, repetition: &dyn Display) -> String {
+    format!("{}-{repetition}", folder_name(strategy))
 }
 
 /// A name of letters, digits, `.`, `_` and `-`, which every file system takes.
