@@ -56,7 +56,7 @@ pub(crate) struct Row {
     pub(crate) anon_bytes: u64,
     /// What was read; none where that hangs on the engine's speed.
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// What was in the store afterwards; of the last workload on it.
+    /// What was in the store afterwards; of the last workload on it, and none where that hangs on the engine's speed.
     pub(crate) contents: Option<Fingerprint>,
     /// What the engine itself has counted since it was opened.
     pub(crate) statistics: serde_json::Value,
@@ -179,10 +179,10 @@ impl Meter {
 }
 
 impl Row {
-    /// Notes what was in the store after this workload.
-    pub(crate) fn note_contents(&mut self, contents: Fingerprint) {
+    /// Notes what was in the store after this workload; `is_fixed` says that it must be the same for all engines.
+    pub(crate) fn note_contents(&mut self, contents: Fingerprint, is_fixed: bool) {
         self.space_amp = (contents.bytes > 0).then(|| crate::float(self.disk_bytes) / crate::float(contents.bytes));
-        self.contents = Some(contents);
+        self.contents = is_fixed.then_some(contents);
     }
 }
 
