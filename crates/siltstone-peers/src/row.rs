@@ -35,7 +35,8 @@ pub(crate) struct Row {
     pub(crate) slowest_tenth: Option<f64>,
     /// Seconds that the host of a virtual machine took from all of its processors meanwhile.
     pub(crate) stolen_s: f64,
-    /// `max_us` and `slowest_tenth` of the tenths of a second in which it took nothing, nor right before or after; none if there are none.
+    /// `max_us` and `slowest_tenth` of the tenths of a second in which it took nothing, nor right before or after, over the average one of these; none
+    /// if there are none, or for the slowest not two.
     pub(crate) max_undisturbed_us: Option<f64>,
     pub(crate) slowest_undisturbed: Option<f64>,
     /// `kops` when flushing and finishing the compactions counts as well; none for reads.
