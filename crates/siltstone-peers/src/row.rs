@@ -39,7 +39,8 @@ pub(crate) struct Row {
     /// if there are none, or for the slowest not two.
     pub(crate) max_undisturbed_us: Option<f64>,
     pub(crate) slowest_undisturbed: Option<f64>,
-    /// `kops` when flushing and finishing the compactions counts as well; none for reads.
+    /// Thousands of operations a second when flushing and finishing the compactions counts as well, and idle time, in which they go on; none for
+    /// reads.
     pub(crate) settled_kops: Option<f64>,
     /// Bytes made dirty until settled, log included, over bytes put; none where nothing is put.
     pub(crate) write_amp: Option<f64>,
@@ -161,7 +162,7 @@ impl Meter {
             stolen_s: drive.stolen_s(),
             max_undisturbed_us: drive.max_undisturbed_us(),
             slowest_undisturbed: drive.slowest_undisturbed(),
-            settled_kops: work.writes.then(|| kops(drive.busy() + settled.saturating_duration_since(ended))),
+            settled_kops: work.writes.then(|| kops(until_settled(drive, [ended, settled]))),
             write_amp: over(written_bytes, work.put_bytes),
             written_bytes,
             disk_bytes,
@@ -177,6 +178,11 @@ impl Meter {
         eprintln!("{:<10} {:<17} {:>9.1} kops/s", row.engine.name(), row.workload, row.kops);
         Ok(row)
     }
+}
+
+/// From the first operation's begin until no work was left. What is made up meanwhile takes time in which the engine works, too.
+fn until_settled(drive: &Drive, [ended, settled]: [Instant; 2]) -> Duration {
+    drive.elapsed + settled.saturating_duration_since(ended)
 }
 
 impl Row {
@@ -207,4 +213,20 @@ pub(crate) fn agree(rows: &[Row]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Idle time was left out: 2 s instead of 4, and background work that ran in it cost nothing.
+    #[test]
+    fn what_is_settled_in_idle_time_is_paid() {
+        let second = Duration::from_secs(1);
+        let mut drive = Drive::new();
+        (drive.elapsed, drive.idle) = (3 * second, 2 * second);
+        let ended = Instant::now();
+        assert_eq!(drive.busy(), second);
+        assert_eq!(until_settled(&drive, [ended, ended + second]), 4 * second);
+    }
 }
