@@ -69,6 +69,7 @@ pub(crate) struct Row {
 /// What the writer beside `readwhilewriting` got done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Writer {
+    pub(crate) puts: u64,
     pub(crate) kops: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,

@@ -231,6 +231,7 @@ fn write_steadily<S: Store>(store: &S, job: &Job, done: &AtomicBool) -> Result<W
         puts += 1;
     }
     Ok(Writer {
+        puts,
         kops: crate::float(puts) / start.elapsed().as_secs_f64() / 1000.0,
         p99_us: latencies.quantile_us(0.99),
         max_us: latencies.max_us(),
