@@ -148,7 +148,7 @@ pub(crate) struct Load {
     /// Operations of a workload that reads
     #[arg(long, default_value_t = 500_000)]
     pub(crate) reads: u64,
-    /// Seconds after which a workload that reads stops
+    /// Seconds after which a workload that reads stops, and with --sync any
     #[arg(long, default_value_t = 5.0)]
     pub(crate) cap: f64,
     /// Fixes keys and values

@@ -38,7 +38,7 @@ pub(crate) struct Line {
     pub(crate) write_amp: Option<f64>,
     pub(crate) space_amp: Option<f64>,
     pub(crate) disk_bytes: f64,
-    /// CPU seconds of a million operations, until settled.
+    /// CPU seconds of a million operations, those of a writer beside included, until settled.
     pub(crate) cpu_s_per_million: f64,
     pub(crate) peak_rss_bytes: f64,
     pub(crate) anon_bytes: f64,
@@ -105,7 +105,10 @@ fn line(group: &[&Row]) -> Line {
         write_amp: maybe(&|row| row.write_amp),
         space_amp: maybe(&|row| row.space_amp),
         disk_bytes: over(&|row| crate::float(row.disk_bytes)),
-        cpu_s_per_million: over(&|row| row.cpu_s / crate::float(row.ops) * 1e6),
+        cpu_s_per_million: over(&|row| {
+            let beside = row.writer.as_ref().map_or(0, |writer| writer.puts);
+            row.cpu_s / crate::float(row.ops + beside) * 1e6
+        }),
         peak_rss_bytes: over(&|row| crate::float(row.peak_rss_bytes)),
         anon_bytes: over(&|row| crate::float(row.anon_bytes)),
         writer_kops: maybe(&|row| row.writer.as_ref().map(|writer| writer.kops)),
@@ -198,6 +201,7 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row::Writer;
 
     fn row(engine: Engine, kops: f64) -> Row {
         Row {
@@ -229,6 +233,14 @@ mod tests {
             statistics: serde_json::Value::Null,
             writer: None,
         }
+    }
+
+    /// The puts' work was told as the reads'.
+    #[test]
+    fn a_writer_beside_has_its_share_of_the_cpu() {
+        let writer = Writer { puts: 1_000_000, kops: 50.0, p99_us: 1.0, max_us: 1.0 };
+        let both = Row { ops: 3_000_000, cpu_s: 8.0, writer: Some(writer), ..row(MARK, 1.0) };
+        assert_eq!(summarize(&[both], &[MARK])[0].cpu_s_per_million, 2.0);
     }
 
     #[test]

@@ -35,10 +35,12 @@ pub(crate) struct Row {
     pub(crate) slowest_tenth: Option<f64>,
     /// Seconds that the host of a virtual machine took from all of its processors meanwhile.
     pub(crate) stolen_s: f64,
-    /// `max_us` and `slowest_tenth` of the tenths of a second in which it took nothing, nor right before or after; none if there are none.
+    /// `max_us` and `slowest_tenth` of the tenths of a second in which it took nothing, nor right before or after, over the average one of these; none
+    /// if there are none, or for the slowest not two.
     pub(crate) max_undisturbed_us: Option<f64>,
     pub(crate) slowest_undisturbed: Option<f64>,
-    /// `kops` when flushing and finishing the compactions counts as well; none for reads.
+    /// Thousands of operations a second when flushing and finishing the compactions counts as well, and idle time, in which they go on; none for
+    /// reads.
     pub(crate) settled_kops: Option<f64>,
     /// Bytes made dirty until settled, log included, over bytes put; none where nothing is put.
     pub(crate) write_amp: Option<f64>,
@@ -56,7 +58,7 @@ pub(crate) struct Row {
     pub(crate) anon_bytes: u64,
     /// What was read; none where that hangs on the engine's speed.
     pub(crate) fingerprint: Option<Fingerprint>,
-    /// What was in the store afterwards; of the last workload on it.
+    /// What was in the store afterwards; of the last workload on it, and none where that hangs on the engine's speed.
     pub(crate) contents: Option<Fingerprint>,
     /// What the engine itself has counted since it was opened.
     pub(crate) statistics: serde_json::Value,
@@ -67,6 +69,7 @@ pub(crate) struct Row {
 /// What the writer beside `readwhilewriting` got done.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Writer {
+    pub(crate) puts: u64,
     pub(crate) kops: f64,
     pub(crate) p99_us: f64,
     pub(crate) max_us: f64,
@@ -160,7 +163,7 @@ impl Meter {
             stolen_s: drive.stolen_s(),
             max_undisturbed_us: drive.max_undisturbed_us(),
             slowest_undisturbed: drive.slowest_undisturbed(),
-            settled_kops: work.writes.then(|| kops(drive.busy() + settled.saturating_duration_since(ended))),
+            settled_kops: work.writes.then(|| kops(until_settled(drive, [ended, settled]))),
             write_amp: over(written_bytes, work.put_bytes),
             written_bytes,
             disk_bytes,
@@ -178,11 +181,16 @@ impl Meter {
     }
 }
 
+/// From the first operation's begin until no work was left. What is made up meanwhile takes time in which the engine works, too.
+fn until_settled(drive: &Drive, [ended, settled]: [Instant; 2]) -> Duration {
+    drive.elapsed + settled.saturating_duration_since(ended)
+}
+
 impl Row {
-    /// Notes what was in the store after this workload.
-    pub(crate) fn note_contents(&mut self, contents: Fingerprint) {
+    /// Notes what was in the store after this workload; `is_fixed` says that it must be the same for all engines.
+    pub(crate) fn note_contents(&mut self, contents: Fingerprint, is_fixed: bool) {
         self.space_amp = (contents.bytes > 0).then(|| crate::float(self.disk_bytes) / crate::float(contents.bytes));
-        self.contents = Some(contents);
+        self.contents = is_fixed.then_some(contents);
     }
 }
 
@@ -206,4 +214,20 @@ pub(crate) fn agree(rows: &[Row]) -> Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Idle time was left out: 2 s instead of 4, and background work that ran in it cost nothing.
+    #[test]
+    fn what_is_settled_in_idle_time_is_paid() {
+        let second = Duration::from_secs(1);
+        let mut drive = Drive::new();
+        (drive.elapsed, drive.idle) = (3 * second, 2 * second);
+        let ended = Instant::now();
+        assert_eq!(drive.busy(), second);
+        assert_eq!(until_settled(&drive, [ended, ended + second]), 4 * second);
+    }
 }

@@ -132,7 +132,7 @@ pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Vec
         ledger.records
     );
     if let Some(last) = rows.last_mut() {
-        last.note_contents(contents);
+        last.note_contents(contents, true);
     }
     Ok(rows)
 }

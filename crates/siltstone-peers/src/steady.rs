@@ -186,10 +186,12 @@ fn outcome(
     }
 }
 
+/// The median, of an even number the mean of the middle two; 0 of none.
 fn middle(values: &[u64]) -> u64 {
     let mut values = values.to_vec();
     values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0)
+    let at = |n: usize| values.get(n).copied().unwrap_or(0);
+    at(values.len().saturating_sub(1) / 2).midpoint(at(values.len() / 2))
 }
 
 /// The outcomes side by side.
@@ -226,4 +228,18 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
         ]);
     }
     table.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an even number it was the upper one.
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+        assert_eq!(
+            [middle(&[]), middle(&[7]), middle(&[1, 9]), middle(&[9, 1, 2, 4]), middle(&[3, 1, 9])],
+            [0, 7, 5, 3, 3]
+        );
+    }
 }

@@ -30,6 +30,24 @@ pub(crate) struct Budget {
     pub(crate) siltstone_options: String,
 }
 
+#[cfg(all(test, feature = "siltstone"))]
+impl Budget {
+    /// Of a store in a test.
+    pub(crate) fn small() -> Budget {
+        Budget {
+            memtable_bytes: 1 << 20,
+            memtables: 2,
+            cache_bytes: 1 << 20,
+            block_bytes: 4096,
+            filter_bits_per_key: 10,
+            compression: Compression::None,
+            threads: 2,
+            sync: false,
+            siltstone_options: String::new(),
+        }
+    }
+}
+
 /// How data blocks are compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

@@ -63,7 +63,7 @@ impl Workload {
         u64::try_from(place).expect("few")
     }
 
-    /// Whether what is measured are writes. Those run to their end; reads stop at a time limit as well.
+    /// Whether what is measured are writes. Those run to their end; reads, and writes that are durable, stop at a time limit as well.
     pub(crate) fn writes(self) -> bool {
         use Workload::{DeleteRandom, FillRandom, FillSeq, Overwrite};
         matches!(self, FillSeq | FillRandom | Overwrite | DeleteRandom)

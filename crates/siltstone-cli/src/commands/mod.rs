@@ -31,6 +31,9 @@ use siltstone::Durability;
 
 use crate::interrupt::Interrupt;
 
+/// The commit that this build is made from, empty where that is not known.
+const COMMIT: &str = env!("SILTSTONE_COMMIT");
+
 /// What to do.
 #[derive(Subcommand)]
 pub(crate) enum Command {

@@ -15,6 +15,7 @@ use siltstone_lab::run::{
 use siltstone_lab::setting;
 use siltstone_lab::workload::Spec;
 
+use super::COMMIT;
 use super::args::{Compared, Telling, World};
 use crate::failure::Interrupted;
 use crate::interrupt::Interrupt;
@@ -63,7 +64,7 @@ pub(crate) struct Run {
     /// Folder of the results [default: a new one, siltstone-SPEC]
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Go on with the results in --out, which must answer the same question; without SPEC, what is not given is as it was
+    /// Go on with the results in --out, which must answer the same question; without SPEC, what is not given is as it was, and another build may gather what is finished
     #[arg(long)]
     resume: bool,
     /// Write the trials to FOLDER/tasks, for another launcher, and run none
@@ -153,7 +154,11 @@ impl Run {
             None => None,
         };
         match (question, &self.out, self.resume) {
-            (None, Some(out), true) => Results::resume(out, Some(&self.question_about(read_question(out)?)?)),
+            (None, Some(out), true) => {
+                let results = Results::resume(out, Some(&self.question_about(read_question(out)?)?))?;
+                results.check_build(COMMIT)?;
+                Ok(results)
+            }
             (Some(question), Some(out), true) => Results::resume(out, Some(&question)),
             (Some(question), None, true) => {
                 let out = last(&question.name).with_context(|| {
@@ -193,8 +198,7 @@ impl Run {
         let world = self.place().unwrap_or(Place::Disk);
         self.check(world)?;
         let device = device(world, SimDevice::default(), &of_device)?;
-        let commit = env!("SILTSTONE_COMMIT");
-        Question::new(&spec, &strategies, world, self.repeat.unwrap_or(1), &options, device, commit)
+        Question::new(&spec, &strategies, world, self.repeat.unwrap_or(1), &options, device, COMMIT)
     }
 
     fn place(&self) -> Option<Place> {
@@ -204,7 +208,8 @@ impl Run {
         })
     }
 
-    /// The question that a folder `found` answers, with what is given here in its place: it must be the same still.
+    /// The question that a folder `found` answers, with what is given here in its place: it must be the same still. Which build asked it stays: who
+    /// only gathers need not be that one.
     fn question_about(&self, found: Question) -> anyhow::Result<Question> {
         let world = self.place().unwrap_or(found.world);
         self.check(world)?;

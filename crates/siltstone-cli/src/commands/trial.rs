@@ -8,6 +8,7 @@ use anyhow::Context;
 use clap::Args;
 use siltstone_lab::run::{Progress, RunProgress, Task, run_trial};
 
+use super::COMMIT;
 use crate::interrupt::Interrupt;
 use crate::progress::{RunMeter, line};
 
@@ -41,6 +42,7 @@ impl Trial {
         let shown = self.task.display();
         let text = std::fs::read_to_string(&self.task).with_context(|| format!("cannot read the task {shown}"))?;
         let task = Task::parse(&text).with_context(|| shown.to_string())?;
+        task.check_build(COMMIT).with_context(|| shown.to_string())?;
         let name = task.name();
         let meter = Mutex::new(RunMeter::new(&name, self.quiet));
         let start = std::time::Instant::now();

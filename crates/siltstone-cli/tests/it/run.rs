@@ -111,6 +111,29 @@ fn trials_can_be_spread_and_gathered() {
     assert!(!room.path("out").exists() && !room.path(".out.partial").exists());
 }
 
+/// Without SPEC the folder's own commit stood in the question, so another build did the rest and its figures stood under the first one's commit.
+#[test]
+fn another_build_gathers_what_is_finished_and_does_none_of_the_rest() {
+    let room = room();
+    let mine = room.said("run ./mine.toml --strategy leveling,tiering --world sim -q --json --out out");
+    let of_another_build = |name: &str| {
+        let mut file: Value = serde_json::from_slice(&fs::read(room.path(name)).unwrap()).unwrap();
+        file["commit"] = "another".into();
+        file["siltstone_version"] = "0.0.1".into();
+        room.write(name, file.to_string());
+    };
+    for name in ["out/run.json", "out/trials/leveling-1/trial.json", "out/trials/tiering-1/trial.json"] {
+        of_another_build(name);
+    }
+    fs::remove_file(room.path("out/rows.jsonl")).unwrap();
+    assert_eq!(room.said("run --resume --out out -q --json"), mine);
+    fs::rename(room.path("out/trials/tiering-1"), room.path("tiering-1")).unwrap();
+    let error = room.gives_up("run --resume --out out -q");
+    assert!(error.contains("tiering-1 is open") && error.contains("0.0.1"), "{error}");
+    assert!(!room.path("out/trials/tiering-1").exists());
+    assert!(room.gives_up("trial tiering-1/trial.json out/trials/tiering-1").contains("0.0.1"));
+}
+
 #[test]
 fn wrong_questions_are_refused() {
     let room = room();

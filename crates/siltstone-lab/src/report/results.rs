@@ -1,9 +1,10 @@
 //! A results folder as a page (docs/design/0008-workloads-and-runs.md). Only the raw rows are read: any machine, any time.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, ensure};
 use serde::Deserialize;
@@ -17,6 +18,7 @@ use super::page::{Page, Subject};
 use super::windows::{PackedWindows, Window};
 use crate::num::count;
 use crate::recorder::{AddedFile, COMPACTIONS_FILE, TREE_FILE};
+use crate::run::trial_name;
 
 /// The format of results folders that is read.
 const FORMAT: u64 = 1;
@@ -93,7 +95,7 @@ pub fn run_page(folder: &Path) -> anyhow::Result<String> {
     for strategy in &question.strategies {
         let own: Vec<Value> = rows.iter().filter(|row| row["strategy"] == strategy.name[..]).cloned().collect();
         let Some(first) = own.first() else { continue };
-        let trial = folder.join("trials").join(format!("{}-{}", strategy.name, first["repetition"]));
+        let trial = trial_folder(folder, &strategy.name, &first["repetition"]);
         let windows: Vec<Window> = lines(&trial.join("windows.jsonl"))?;
         records.push(record(&trial)?);
         subjects.push(Subject {
@@ -154,6 +156,11 @@ fn draw_trees(page: &mut Page, records: &[Record], at_once: usize) -> anyhow::Re
     Ok(left_out)
 }
 
+/// The folder of a trial.
+fn trial_folder(folder: &Path, strategy: &str, repetition: &dyn Display) -> PathBuf {
+    folder.join("trials").join(trial_name(strategy, repetition))
+}
+
 /// Where the trials of `rows` were made.
 fn machines(folder: &Path, rows: &[Value], notes: &mut Vec<String>) -> anyhow::Result<Vec<Measured>> {
     if rows.len() > machine::MOST {
@@ -161,8 +168,8 @@ fn machines(folder: &Path, rows: &[Value], notes: &mut Vec<String>) -> anyhow::R
     }
     let mut machines = Vec::new();
     for row in rows.iter().take(machine::MOST) {
-        let name = format!("{}-{}", row["strategy"].as_str().unwrap_or_default(), row["repetition"]);
-        machines.extend(machine::measured(&folder.join("trials").join(name))?);
+        let strategy = row["strategy"].as_str().unwrap_or_default();
+        machines.extend(machine::measured(&trial_folder(folder, strategy, &row["repetition"]))?);
     }
     Ok(machines)
 }
@@ -197,7 +204,7 @@ fn trial_rows(folder: &Path, question: &Question) -> anyhow::Result<Vec<Value>> 
     let mut rows = Vec::new();
     for strategy in &question.strategies {
         for repetition in 1..=question.repeat.max(1) {
-            let path = folder.join("trials").join(format!("{}-{repetition}", strategy.name)).join("row.json");
+            let path = trial_folder(folder, &strategy.name, &repetition).join("row.json");
             match std::fs::read_to_string(&path) {
                 Ok(text) => rows.push(serde_json::from_str(&text).with_context(|| path.display().to_string())?),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 
 use super::folder::Results;
-use super::question::{Place, Task};
+use super::question::{Place, Task, trials};
 use super::row::Row;
 use super::rows::gather;
 use super::task::run_trial;
@@ -41,14 +41,8 @@ pub fn run_all(
     scratch: Option<&Path>,
     watch: &(dyn Fn(&RunProgress) -> bool + Sync),
 ) -> anyhow::Result<Vec<Row>> {
-    let tasks = results.question().tasks()?;
-    let mut open = Vec::new();
-    for task in &tasks {
-        if !results.is_finished(task)? {
-            open.push(task);
-        }
-    }
-    let board = Board::new(count(tasks.len()), &open);
+    let open = results.open_tasks()?;
+    let board = Board::new(trials(results.question()), &open);
     let jobs = if results.question().world == Place::Disk { 1 } else { jobs.clamp(1, open.len().max(1)) };
     std::thread::scope(|scope| {
         let work = || board.work(results, scratch, watch);
@@ -65,7 +59,7 @@ pub fn run_all(
 /// What is open and what is being done.
 struct Board<'a> {
     trials: u64,
-    open: &'a [&'a Task],
+    open: &'a [Task],
     next: AtomicUsize,
     /// Somebody failed or was told to stop.
     stop: AtomicBool,
@@ -75,7 +69,7 @@ struct Board<'a> {
 }
 
 impl<'a> Board<'a> {
-    fn new(trials: u64, open: &'a [&'a Task]) -> Board<'a> {
+    fn new(trials: u64, open: &'a [Task]) -> Board<'a> {
         let at = Mutex::new(vec![(0.0, None); open.len()]);
         Board { trials, open, next: AtomicUsize::new(0), stop: AtomicBool::new(false), start: Instant::now(), at }
     }

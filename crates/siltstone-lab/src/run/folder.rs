@@ -91,12 +91,28 @@ impl Results {
         self.question.tasks()?.iter().map(write).collect()
     }
 
-    /// Whether a trial is finished.
+    /// The trials that are not finished.
     ///
     /// # Errors
-    /// If what stands in its place belongs to another task.
-    pub fn is_finished(&self, task: &Task) -> anyhow::Result<bool> {
-        is_finished(&self.trial(task), task)
+    /// If what stands in the place of one belongs to another task.
+    pub fn open_tasks(&self) -> anyhow::Result<Vec<Task>> {
+        let mut open = Vec::new();
+        for task in self.question.tasks()? {
+            if !is_finished(&self.trial(&task), &task)? {
+                open.push(task);
+            }
+        }
+        Ok(open)
+    }
+
+    /// Checks that this build, made from `commit`, may go on: what is open must be for it, what is finished any build may gather.
+    ///
+    /// # Errors
+    /// If a trial is open that is for another build, with both.
+    pub fn check_build(&self, commit: &str) -> anyhow::Result<()> {
+        let Some(task) = self.open_tasks()?.into_iter().next() else { return Ok(()) };
+        task.check_build(commit)
+            .with_context(|| format!("{} is not finished: trial {} is open", self.folder.display(), task.name()))
     }
 }
 

@@ -47,6 +47,7 @@ pub use stage::load_bytes;
 pub use task::run_trial;
 pub use trial::Progress;
 
+pub(crate) use question::trial_name;
 pub(crate) use stage::{Crew, Operations, Stage};
 pub(crate) use trial::Trial;
 

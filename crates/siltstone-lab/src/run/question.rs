@@ -4,6 +4,7 @@
 //! which version of Siltstone and which commit they were asked of, since another one may answer otherwise.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use anyhow::{Context, bail, ensure};
 use serde::de::DeserializeOwned;
@@ -275,20 +276,9 @@ impl Task {
     /// A task from a file's text.
     ///
     /// # Errors
-    /// If it is of another format, with both numbers; if it is none; if this build has another generator.
+    /// If it is of another format, with both numbers; if it is none.
     pub fn parse(text: &str) -> anyhow::Result<Task> {
         let task: Task = parse(text)?;
-        let there = task.generator_version;
-        ensure!(
-            there == GENERATOR_VERSION,
-            "the task is for the generator version {there}, this siltstone has {GENERATOR_VERSION}: the operations would be others"
-        );
-        let version = env!("CARGO_PKG_VERSION");
-        ensure!(
-            task.siltstone_version == version,
-            "the task is for siltstone {}, this is {version}: use that one, or plan the run anew",
-            task.siltstone_version
-        );
         ensure!(task.repetition > 0, "repetition: found 0, expected a number from 1");
         ensure!(
             task.device.is_some() == (task.world == Place::Sim),
@@ -297,9 +287,33 @@ impl Task {
         Ok(task)
     }
 
+    /// Checks that this build, made from `commit`, is the one that the task is for: its figures would stand under another one's name.
+    ///
+    /// # Errors
+    /// If the generator, the version or the commit is another, with both.
+    pub fn check_build(&self, commit: &str) -> anyhow::Result<()> {
+        let there = self.generator_version;
+        ensure!(
+            there == GENERATOR_VERSION,
+            "the task is for the generator version {there}, this siltstone has {GENERATOR_VERSION}: the operations would be others"
+        );
+        let version = env!("CARGO_PKG_VERSION");
+        ensure!(
+            self.siltstone_version == version,
+            "the task is for siltstone {}, this is {version}: use that one, or begin the run anew",
+            self.siltstone_version
+        );
+        ensure!(
+            self.commit == commit,
+            "the task is for siltstone of commit {:?}, this is of {commit:?}: use that one, or begin the run anew",
+            self.commit
+        );
+        Ok(())
+    }
+
     /// Its folder's name: `STRATEGY-REPETITION`.
     pub fn name(&self) -> String {
-        format!("{}-{}", folder_name(&self.strategy.name), self.repetition)
+        trial_name(&self.strategy.name, &self.repetition)
     }
 
     /// The workload with the task's seed.
@@ -323,6 +337,11 @@ impl Task {
         options.validate().with_context(|| format!("strategy {}", self.strategy.name))?;
         Ok(options)
     }
+}
+
+/// What the folder of a trial is called.
+pub(crate) fn trial_name(strategy: &str, repetition: &dyn Display) -> String {
+    format!("{}-{repetition}", folder_name(strategy))
 }
 
 /// A name of letters, digits, `.`, `_` and `-`, which every file system takes.

@@ -256,6 +256,14 @@ fn what_differs_is_refused_and_told() {
     assert!(refused(&Question { commit: "abc".to_owned(), ..asked.clone() }).contains("commit"));
     let world = refused(&question(CLIENTS, &["leveling"], Place::Disk, 1));
     assert!(world.contains("\"sim\"") && world.contains("\"disk\""), "{world}");
+    // Another build asked: it alone may do what is open, and any may gather what is finished.
+    let theirs = Question { commit: "abc".to_owned(), ..asked };
+    let results = Results::create(&dir.path().join("theirs"), theirs).unwrap();
+    let build = format!("{:#}", results.check_build("def").unwrap_err());
+    assert!(build.contains("leveling-1 is open") && build.contains("\"abc\"") && build.contains("\"def\""), "{build}");
+    results.check_build("abc").unwrap();
+    run_all(&results, 1, None, &go_on).unwrap();
+    results.check_build("def").unwrap();
     assert!(!dir.path().join("none").exists() && Results::resume(&dir.path().join("none"), None).is_err());
 
     // A row that tells of other records than its neighbour's, and a folder of another format.

@@ -34,11 +34,16 @@ fn record(spec: &Spec, path: &Path, gap_ns: &mut dyn FnMut(u64) -> u64) {
     db.start_trace("/trace", TraceOptions::default()).unwrap();
     let store = db.default_keyspace();
     let mut generator = Generator::new(spec, 0).unwrap();
-    let mut done = 0;
+    let (mut done, mut first_halves) = (0, 0);
     loop {
         while let Some(op) = generator.next().unwrap() {
             clock.advance(gap_ns(done));
             done += 1;
+            if op.kind == OpKind::ReadModifyWrite {
+                store.get(op.key).unwrap();
+                clock.advance(1000);
+                first_halves += 1;
+            }
             match op.kind {
                 kind if kind.has_value() => store.put(op.key, op.value).unwrap(),
                 OpKind::Delete => store.delete(op.key).unwrap(),
@@ -54,7 +59,7 @@ fn record(spec: &Spec, path: &Path, gap_ns: &mut dyn FnMut(u64) -> u64) {
         }
     }
     let summary = db.stop_trace().unwrap();
-    assert_eq!((summary.operations, summary.lost), (done, 0));
+    assert_eq!((summary.operations, summary.lost), (done + first_halves, 0));
     std::fs::write(path, fs.read_all("/trace").unwrap()).unwrap();
 }
 
@@ -173,6 +178,36 @@ fn puts_on_any_key_are_one_phase() {
     assert_eq!(fit.phases[0].mix.len(), 1, "{}", fit.spec);
     assert_eq!(fit.phases[0].mix[0].kind, "upsert");
     Spec::parse(&fit.spec, "again").unwrap();
+}
+
+/// YCSB F: a read-modify-write is a get and a put, two calls of one operation. The rate was told as 1500 a second.
+#[test]
+fn a_read_modify_write_comes_once() {
+    let folder = folder();
+    let path = folder.path().join("f.trace");
+    let text = MIXED.split("[[phase]]\nname = \"reads\"").next().unwrap().to_owned()
+        + r#"
+[[phase]]
+name = "f"
+operations = 20_000
+mix = [{ do = "get", share = 0.5 }, { do = "read-modify-write", share = 0.5 }]
+[[phase]]
+name = "chance"
+operations = 20_000
+mix = [
+    { do = "get", share = 0.5, law = { kind = "hotspot", data = 0.001, operations = 1.0 } },
+    { do = "update", share = 0.5, law = { kind = "hotspot", data = 0.001, operations = 1.0 } },
+]
+"#;
+    record(&Spec::parse(&text, "f").unwrap(), &path, &mut |_| 1_000_000);
+    let fit = fitted(&path);
+    let kinds: Vec<Vec<&str>> = fit.phases.iter().map(|phase| phase.mix.iter().map(|op| op.kind).collect()).collect();
+    assert_eq!(kinds.len(), 3, "{kinds:?}");
+    assert!(kinds[1].contains(&"read-modify-write"), "{kinds:?}");
+    assert!(!kinds[2].contains(&"read-modify-write"), "{kinds:?}");
+    for phase in &fit.phases {
+        assert!((phase.arrivals.per_second / 1000.0 - 1.0).abs() < 0.01, "{:?}", phase.arrivals);
+    }
 }
 
 #[test]

@@ -4,21 +4,6 @@ use std::time::Instant;
 use super::*;
 use crate::engines::siltstone::Siltstone;
 use crate::row::agree;
-use crate::store::Compression;
-
-fn budget() -> Budget {
-    Budget {
-        memtable_bytes: 1 << 20,
-        memtables: 2,
-        cache_bytes: 1 << 20,
-        block_bytes: 4096,
-        filter_bits_per_key: 10,
-        compression: Compression::None,
-        threads: 2,
-        sync: false,
-        siltstone_options: String::new(),
-    }
-}
 
 fn shipped(name: &str) -> Spec {
     Spec::choose(name, &[("records".to_owned(), 3000.into())]).expect("a shipped spec")
@@ -26,7 +11,7 @@ fn shipped(name: &str) -> Spec {
 
 fn rows<S: Store>(engine: Engine, spec: &Spec) -> Vec<Row> {
     let dir = tempfile::tempdir().expect("a temporary folder");
-    let job = Job { budget: budget(), spec: spec.text().to_owned() };
+    let job = Job { budget: Budget::small(), spec: spec.text().to_owned() };
     run::<S>(engine, &job, dir.path()).expect("the spec runs")
 }
 

@@ -117,10 +117,12 @@ pub fn run(budget: &Budget, size: Size, only: Option<&str>) -> Report {
     pool.finish()
 }
 
+/// The median, of an even number the mean of the middle two; 0 of none.
 fn median(errors: impl Iterator<Item = u64>) -> u64 {
     let mut errors: Vec<u64> = errors.collect();
     errors.sort_unstable();
-    errors.get(errors.len() / 2).copied().unwrap_or(0)
+    let at = |n: usize| errors.get(n).copied().unwrap_or(0);
+    at(errors.len().saturating_sub(1) / 2).midpoint(at(errors.len() / 2))
 }
 
 fn options(strategy: &str, bytes: u64) -> Options {
@@ -214,4 +216,16 @@ fn switch(from: &str, to: &str, disk: SimFs, base: u64, bytes: u64) -> Check<Pai
     };
     db.close().map_err(told)?;
     Ok(pair)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of an even number, as ordered pairs always are, it was the upper one.
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_two() {
+        let of = |errors: &[u64]| median(errors.iter().copied());
+        assert_eq!([of(&[]), of(&[7]), of(&[1, 9]), of(&[9, 1, 2, 4]), of(&[3, 1, 9])], [0, 7, 5, 3, 3]);
+    }
 }

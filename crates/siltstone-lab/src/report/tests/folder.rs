@@ -131,6 +131,28 @@ fn the_machine_of_each_trial_is_on_the_page() {
     assert!(format!("{:#}", run_page(folder.path()).unwrap_err()).contains("machine.json"));
 }
 
+/// The page looked for folders by the strategy's own name: it lost the charts and the machine, and of a run that was stopped the whole strategy.
+#[test]
+fn a_strategy_whose_name_is_no_folder_name_keeps_its_trials() {
+    let folder = tempfile::tempdir().unwrap();
+    synthetic::write(folder.path(), 20).unwrap();
+    let [old, new] = ["toy-lazy-1", "toy_lazy_2-1"].map(|name| folder.path().join("trials").join(name));
+    fs::rename(old, &new).unwrap();
+    for path in [folder.path().join("run.json"), folder.path().join("rows.jsonl"), new.join("row.json")] {
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace("\"toy-lazy\"", "\"toy lazy/2\"")).unwrap();
+    }
+    let of_rows = data_of(&run_page(folder.path()).unwrap());
+    fs::remove_file(folder.path().join("rows.jsonl")).unwrap();
+    let of_trials = data_of(&run_page(folder.path()).unwrap());
+    for data in [of_rows, of_trials] {
+        let subject = &data["subjects"][1];
+        assert_eq!(subject["name"], "toy lazy/2");
+        assert!(!subject["windows"].is_null() && !subject["trees"][0].is_null(), "{subject}");
+        assert_eq!(data["machines"][1]["trial"], "toy_lazy_2-1");
+    }
+}
+
 #[test]
 fn what_is_wrong_is_told_with_file_and_line() {
     let folder = tempfile::tempdir().unwrap();

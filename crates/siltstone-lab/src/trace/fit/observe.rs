@@ -72,6 +72,7 @@ struct Phase {
     /// Its puts choose among all keys, stored or not.
     fills: bool,
     operations: u64,
+    /// Each has a time, so a read-modify-write is two of them.
     calls: u64,
     lookups: u64,
     empty: u64,
@@ -332,7 +333,6 @@ impl<'a> Observer<'a> {
             seen.count -= 1;
             seen.accesses.take_back();
             phase.operations -= 1;
-            phase.calls -= 1;
             phase.lookups -= 1;
         }
     }
@@ -451,7 +451,6 @@ impl Phase {
         self.kinds.entry(OpKind::Update).or_default().count += pairs;
         self.kinds.entry(OpKind::Get).or_default().count += pairs;
         self.operations += pairs;
-        self.calls += pairs;
         self.lookups += pairs;
     }
 
