@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 
 use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::io::{
-    CreateOptions, DirEntry, Executor, FileLock, Fs, IoCtx, Lane, LaneId, LogSegment, OpenOptions, ReadableFile,
-    RealFs, SlotFile, Workers, WritableFile,
+    CreateOptions, DirEntry, Executor, FileLock, Fs, IoClass, IoCtx, Lane, LaneId, LogSegment, OpenOptions,
+    ReadableFile, RealFs, SlotFile, Workers, WritableFile,
 };
 use siltstone::{Db, Durability, Env, ErrorKind, KeyspaceOptions, Options};
 
@@ -357,6 +357,6 @@ fn a_store_opened_to_be_read_keeps_nobody_waiting() {
     for refused in refused {
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::ReadOnly);
     }
-    assert!(!folder.path().join("copy").exists());
+    assert!(!RealFs.exists(&folder.path().join("copy"), IoCtx::foreground(IoClass::Meta)).unwrap());
     db.wait_idle().unwrap();
 }
