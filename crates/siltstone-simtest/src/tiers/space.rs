@@ -4,8 +4,12 @@
 //! after every step of a lane. Now and then ranges are held open, whose files count: who waits behind them is told, and when they are gone the store
 //! comes to rest.
 
-use siltstone::io::Rng;
-use siltstone::{Db, ErrorKind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use siltstone::compaction::Action;
+use siltstone::io::{Clock, Executor, Fs, Rng};
+use siltstone::{Db, Env, ErrorKind, Event, EventListener};
 
 use super::Budget;
 use crate::config::Config;
@@ -50,6 +54,21 @@ struct Counts {
     dropped: [u64; 2],
 }
 
+/// Bytes of the files that were dropped without a merge: dead tombstones, or the oldest data.
+#[derive(Default)]
+struct Dropped(AtomicU64);
+
+impl EventListener for Dropped {
+    fn event(&self, event: &Event) {
+        if let Event::CompactionEnd { decision, .. } = event
+            && decision.action == Action::Drop
+        {
+            let bytes = decision.inputs.iter().map(|input| input.bytes).sum();
+            self.0.fetch_add(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
 fn world(seed: u64) -> Check<Counts> {
     let mut config = Config::from_seed(seed);
     config.keys.retain(|key| key.len() < 100);
@@ -60,7 +79,16 @@ fn world(seed: u64) -> Check<Counts> {
     // From what is too little for anything to what is enough for most.
     options.extra_space_bytes = options.keyspace.memtable_bytes.max(options.keyspace.file_bytes) * rng.between(1, 24);
     let machine = Machine::new(seed);
-    let db = machine.open(&config.options, seed, None).map_err(|e| Violation(format!("open: {e:?}")))?;
+    let dropped = Arc::new(Dropped::default());
+    let env = Env {
+        fs: Arc::new(machine.fs.clone()) as Arc<dyn Fs>,
+        clock: Arc::clone(&machine.clock) as Arc<dyn Clock>,
+        rng: Rng::new(seed),
+        executor: Arc::new(machine.executor.clone()) as Arc<dyn Executor>,
+        listener: Some(Arc::clone(&dropped) as Arc<dyn EventListener>),
+        ..Env::default()
+    };
+    let db = Db::open_with(FOLDER, config.options.clone(), env).map_err(|e| Violation(format!("open: {e:?}")))?;
     let mut counts = Counts::default();
     let keyspace = db.default_keyspace();
     let mut held = Vec::new();
@@ -85,12 +113,12 @@ fn world(seed: u64) -> Check<Counts> {
             }
             Err(error) => return broken(format!("write: {error:?}")),
         }
-        look(&machine, &db, &config, &mut counts)?;
+        look(&machine, &db, &config, &dropped, &mut counts)?;
         for _ in 0..rng.below(12) {
             if !machine.executor.step_random() {
                 break;
             }
-            look(&machine, &db, &config, &mut counts)?;
+            look(&machine, &db, &config, &dropped, &mut counts)?;
         }
     }
     drop(held);
@@ -104,7 +132,7 @@ fn world(seed: u64) -> Check<Counts> {
     Ok(counts)
 }
 
-fn look(machine: &Machine, db: &Db, config: &Config, counts: &mut Counts) -> Check {
+fn look(machine: &Machine, db: &Db, config: &Config, dropped_by_now: &Dropped, counts: &mut Counts) -> Check {
     counts.looks += 1;
     let tables = |(path, bytes): &(std::path::PathBuf, u64)| {
         (path.starts_with(FOLDER) && path.extension().is_some_and(|ext| ext == "sst")).then_some(*bytes)
@@ -116,7 +144,7 @@ fn look(machine: &Machine, db: &Db, config: &Config, counts: &mut Counts) -> Che
     let extra = on_disk.saturating_sub(stats.disk_bytes);
     // What was dropped takes no room for a merge, only its own until it is deleted.
     let [dropped, deleted] = &mut counts.dropped;
-    *dropped = stats.lost_bytes;
+    *dropped = dropped_by_now.0.load(Ordering::Relaxed);
     if extra == 0 {
         *deleted = *dropped;
     }
