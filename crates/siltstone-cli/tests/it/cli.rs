@@ -192,7 +192,7 @@ fn verify_finds_damage_that_opening_does_without() {
         let path = room.path(&format!("s/{name}"));
         let good = fs::read(&path).unwrap();
         let mut bad = good.clone();
-        bad[at..at + 4].copy_from_slice(b"XXXX");
+        bad[at..at + 4].copy_from_slice(b"dirt");
         fs::write(&path, &bad).unwrap();
         (path, good)
     };

@@ -7,7 +7,6 @@ use std::sync::atomic::Ordering;
 
 use super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
 use super::open::create_folder;
-use super::write::read_only;
 use crate::cache::sst_path;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx};
@@ -25,10 +24,7 @@ impl Core {
     /// dropped meanwhile it is begun anew.
     pub(crate) fn checkpoint(&self, dir: &Path) -> Result<()> {
         let one_at_a_time = self.checkpointing.lock();
-        self.health.check_write()?;
-        if self.read_only {
-            return Err(read_only());
-        }
+        self.check_write()?;
         if self.fs.exists(dir, CTX).map_err(|e| Error::io(dir, "cannot look at", e))?
             && !self.fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))?.is_empty()
         {
@@ -107,10 +103,7 @@ impl Core {
     pub(crate) fn flush_all(&self, only: Option<&KeyspaceCore>) -> Result<()> {
         let last = {
             let mut state = self.writer.lock();
-            self.health.check_write()?;
-            if self.read_only {
-                return Err(read_only());
-            }
+            self.check_write()?;
             let ids: Vec<_> = state.memtables.keys().copied().collect();
             for id in ids.into_iter().filter(|id| only.is_none_or(|keyspace| keyspace.id == *id)) {
                 self.rotate(&mut state, id);

@@ -9,7 +9,6 @@ use std::sync::atomic::Ordering;
 
 use super::core::{Core, KeyspaceCore};
 use super::read::dropped;
-use super::write::read_only;
 use crate::batch::check_sizes;
 use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx, IoMeter, JobId};
@@ -26,10 +25,7 @@ impl Core {
         keyspace: &Arc<KeyspaceCore>,
         entries: impl IntoIterator<Item = (K, V)>,
     ) -> Result<u64> {
-        self.health.check_write()?;
-        if self.read_only {
-            return Err(read_only());
-        }
+        self.check_write()?;
         let options = TableOptions {
             block_bytes: keyspace.options.block_bytes,
             filter_bits_per_key: keyspace.options.filter_bits_per_key,

@@ -211,7 +211,7 @@ impl Core {
 
     fn trace_step(&self) -> LaneStep {
         let Some(recorder) = self.tracing.recorder.load_full() else { return LaneStep::Idle };
-        match self.trace_round(&recorder, false) {
+        match self.trace_round(&recorder) {
             Round::On => LaneStep::IdleFor(ROUND),
             Round::Ended => {
                 // Unless it is being stopped, which tells who stops it.
@@ -223,14 +223,14 @@ impl Core {
         }
     }
 
-    fn trace_round(&self, recorder: &Recorder, last: bool) -> Round {
+    fn trace_round(&self, recorder: &Recorder) -> Round {
         let take = |memory| {
             let mut state = self.writer.lock();
             let chunk = state.trace.as_mut()?.take(memory);
             // Under the lock: no write has an earlier time that is not in the chunk.
             Some((chunk, self.clock.mono_ns()))
         };
-        recorder.round(take, last)
+        recorder.round(take, false)
     }
 
     /// Records what changes keyspaces, or is no single write.

@@ -249,6 +249,13 @@ impl Core {
         result
     }
 
+    /// Whether the store may be written to.
+    #[inline]
+    pub(crate) fn check_write(&self) -> Result<()> {
+        self.health.check_write()?;
+        if self.read_only { Err(read_only()) } else { Ok(()) }
+    }
+
     /// The writer lock, once every keyspace of `ids` has room for a write.
     fn lock_for_writing(&self, ids: &[KeyspaceId]) -> Result<parking_lot::MutexGuard<'_, WriteState>> {
         let mut waited = None;
@@ -264,10 +271,7 @@ impl Core {
     ) -> Result<parking_lot::MutexGuard<'_, WriteState>> {
         loop {
             let mut state = self.writer.lock();
-            self.health.check_write()?;
-            if self.read_only {
-                return Err(read_only());
-            }
+            self.check_write()?;
             let mut stalled = None;
             for id in ids {
                 if let Err(stall) = self.make_room(&mut state, *id) {

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::super::core::{Core, FLUSH_LANE, KeyspaceCore, Trouble};
-use super::super::write::read_only;
 use super::Manual;
 use crate::compaction::planner::ManualRequest;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,9 +18,7 @@ impl Core {
         request: ManualRequest,
         cancelled: Box<dyn Fn() -> bool + Send + Sync>,
     ) -> Result<()> {
-        if self.read_only {
-            return Err(read_only());
-        }
+        self.check_write()?;
         let manual = Arc::new(Manual {
             keyspace: keyspace.id,
             request,
