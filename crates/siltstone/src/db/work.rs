@@ -47,6 +47,7 @@ mod log;
 mod merges;
 mod plans;
 mod requests;
+mod retry;
 mod set;
 
 pub use set::MergeLimit;
@@ -62,7 +63,7 @@ fn step_bytes(keyspace: &KeyspaceCore) -> u64 {
 #[derive(Default)]
 pub(crate) struct FlushState {
     active: Option<ActiveFlush>,
-    retry: Retry,
+    retry: retry::Retry,
 }
 
 struct ActiveFlush {
@@ -228,27 +229,6 @@ impl ActiveMerge {
     /// It has ended: its output is part of the tree, or gone.
     fn give_back(&self) {
         self.keyspace.metrics.lock().temporary_bytes -= self.temporary();
-    }
-}
-
-/// Puts off what failed: exponentially, so that a full disk or a damaged file does not become a busy loop.
-#[derive(Default)]
-struct Retry {
-    failures: u32,
-    not_before_ns: u64,
-}
-
-impl Retry {
-    fn failed(&mut self, now_ns: u64, error: &Error) {
-        // A damaged input stays damaged; a full disk should be noticed soon to have room again.
-        let longest_ms = if error.kind() == ErrorKind::Corruption { 30_000 } else { 500 };
-        let wait_ms = (10u64 << self.failures.min(12)).min(longest_ms);
-        self.failures += 1;
-        self.not_before_ns = now_ns + wait_ms * 1_000_000;
-    }
-
-    fn wait(&self, now_ns: u64) -> Option<Duration> {
-        (now_ns < self.not_before_ns).then(|| Duration::from_nanos(self.not_before_ns - now_ns))
     }
 }
 

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 
 use siltstone::io::sim::{SimClock, SimExecutor, SimFs};
 use siltstone::io::{
-    CreateOptions, DirEntry, Executor, FileLock, Fs, IoClass, IoCtx, Lane, LaneId, LogSegment, OpenOptions,
+    Clock, CreateOptions, DirEntry, Executor, FileLock, Fs, IoClass, IoCtx, Lane, LaneId, LogSegment, OpenOptions,
     ReadableFile, RealFs, SlotFile, Workers, WritableFile,
 };
 use siltstone::{Db, Durability, Env, ErrorKind, KeyspaceOptions, Options};
@@ -316,6 +316,35 @@ fn what_cannot_be_merged_hinders_no_other_keyspace() {
     let error = bad.compact::<&str>(.., &siltstone::Cancel::new()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(db.stats().background_errors > 1, "it is tried again");
+}
+
+/// A merge that has failed often is tried again in half a minute. Those of another keyspace begin at once, and end.
+#[test]
+fn what_is_put_off_in_one_keyspace_is_not_in_another() {
+    let machine = Machine::new();
+    let db = machine.open(&options());
+    let bad = db.create_keyspace("bad", options().keyspace).unwrap();
+    bad.put("key", "x".repeat(2000)).unwrap();
+    bad.flush().unwrap();
+    machine.fs.flip_bit("/store/000001.sst", 800).unwrap();
+    while db.stats().background_errors == 0 {
+        bad.put("key", "y").unwrap();
+        bad.flush().unwrap();
+        machine.executor.run_for(1_000_000);
+    }
+    // The waits so far were 41 s and 30 s together.
+    machine.executor.run_for(75_000_000_000);
+    let (failed, began) = (db.stats().background_errors, machine.clock.mono_ns());
+    let good = db.default_keyspace();
+    for n in 0..3000 {
+        good.put(format!("key-{n:04}"), format!("{n:040}")).unwrap();
+    }
+    good.compact::<&str>(.., &siltstone::Cancel::new()).unwrap();
+    let took_s = (machine.clock.mono_ns() - began) / 1_000_000_000;
+    assert!(took_s < 3, "{took_s}");
+    machine.executor.run_for(100_000_000_000);
+    let again = db.stats().background_errors - failed;
+    assert!((3..=4).contains(&again), "{again} times in 100 s");
 }
 
 /// Flushes fail, and memtables that wait for them are as many as there may be runs: no merge will change that.

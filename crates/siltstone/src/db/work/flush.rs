@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::super::core::{Core, Trouble};
 use super::super::read::{MemSlot, View};
-use super::{ActiveFlush, Retry, step_bytes};
+use super::retry::Retry;
+use super::{ActiveFlush, step_bytes};
 use crate::compaction::plan::Place;
 use crate::error::Result;
 use crate::event::Event;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::core::{COMPACTION_LANE, Core, Trouble};
 use super::set::{Choice, Progressed};
-use super::{ActiveMerge, Chosen, Retry, ending_of, step_bytes};
+use super::{ActiveMerge, Chosen, ending_of, step_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx, JobId, LaneStep};
 use crate::jobs::Outcome;
@@ -32,15 +32,14 @@ impl Core {
         let epoch = self.work_epoch.load(Ordering::Acquire);
         let mut set = self.merges.lock();
         set.awake(lane);
-        let retry_in = set.retry.wait(now_ns);
-        let may_plan = retry_in.is_none() && set.has_room();
+        let may_plan = set.has_room();
         let mut planned = false;
         let now_ms = self.now_ms();
         let (last_epoch, last_ms) = set.planned;
         // Equal views give equal plans, so one lane asks for all.
         // The end of patience may come in the millisecond of the last plan; nobody would look again.
         let has_aged = now_ms != last_ms || set.is_held_too_long(now_ns);
-        if may_plan && last_epoch != epoch {
+        if may_plan && (last_epoch != epoch || set.retries.is_due(now_ns)) {
             drop(set);
             if let Some(step) = self.plan_step((epoch, now_ms)) {
                 return step;
@@ -76,10 +75,12 @@ impl Core {
         }
         let bandwidth_in = at_ns.map(|at_ns| Duration::from_nanos(at_ns.saturating_sub(now_ns)));
         let due_in = match self.compaction_idle() {
-            LaneStep::IdleFor(time) if retry_in.is_none() => Some(time),
+            LaneStep::IdleFor(time) => Some(time),
             _ => None,
         };
-        let held_in = self.merges.lock().patience(now_ns);
+        let set = self.merges.lock();
+        let (retry_in, held_in) = (set.retries.wait(now_ns), set.patience(now_ns));
+        drop(set);
         let waits = [bandwidth_in, retry_in, due_in, held_in];
         waits.into_iter().flatten().min().map_or(LaneStep::Idle, LaneStep::IdleFor)
     }
@@ -92,10 +93,13 @@ impl Core {
 
     /// Begins what the planner wants next; none if it wants nothing at this epoch of work and this wall time.
     fn plan_step(&self, at: (u64, u64)) -> Option<LaneStep> {
-        match self.choose() {
+        let keyspaces = self.keyspaces.load();
+        let put_off = self.merges.lock().retries.put_off(self.clock.mono_ns(), |id| keyspaces.contains_key(&id));
+        drop(keyspaces);
+        match self.choose(&put_off) {
             Ok(Chosen::Nothing(held)) => {
                 // What had failed need not be done any more.
-                self.health.end_trouble(|trouble| matches!(trouble, Trouble::Merge(_)));
+                self.health.end_trouble(|trouble| matches!(trouble, Trouble::Merge(id) if !put_off.contains(&id)));
                 self.merges.lock().planned = at;
                 self.note_held(held);
                 return None;
@@ -151,7 +155,7 @@ impl Core {
         }
         match ended {
             Ok(()) => {
-                self.merges.lock().retry = Retry::default();
+                self.merges.lock().retries.forget(keyspace);
                 self.health.end_trouble(|trouble| trouble == Trouble::Merge(keyspace));
             }
             Err(error) => {
@@ -165,7 +169,7 @@ impl Core {
                     if let Some(manual) = active.as_ref().and_then(|active| active.running.manual.as_ref()) {
                         manual.end(Some(error.clone()));
                     }
-                    self.merges.lock().retry.failed(self.clock.mono_ns(), &error);
+                    self.merges.lock().retries.failed(keyspace, self.clock.mono_ns(), &error);
                     self.put_off("compaction", &error, Trouble::Merge(keyspace));
                 }
             }

@@ -27,20 +27,24 @@ use crate::schedule::{MergeProgress, WorkClass};
 use crate::version::{FileMeta, KeyspaceId, VersionEdit};
 
 impl Core {
-    /// What to do next, and the events of the choice; or what failed, and in which keyspace.
-    pub(super) fn choose(&self) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
-        let chosen = self.next_compaction();
+    /// What to do next, and the events of the choice; or what failed, and in which keyspace. Those that are `put_off` are not asked.
+    pub(super) fn choose(&self, put_off: &[KeyspaceId]) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
+        let chosen = self.next_compaction(put_off);
         self.tell_untold();
         chosen
     }
 
     /// Asks the planner of each keyspace, the most urgent first; a plan that needs no merge is applied at once.
-    fn next_compaction(&self) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
+    fn next_compaction(&self, put_off: &[KeyspaceId]) -> std::result::Result<Chosen, (KeyspaceId, Error)> {
         let mut compactions = self.compaction.lock();
         let epoch = self.work_epoch.load(Ordering::Acquire);
         let (mut failed, mut waits, mut held) = (None, false, None);
         for keyspace in &self.in_order(&mut compactions) {
             let (id, began_ns) = (&keyspace.id, self.clock.mono_ns());
+            if put_off.contains(id) {
+                waits = true;
+                continue;
+            }
             compactions.turns.asked(*id);
             let next = match self.plan_for(&mut compactions, keyspace) {
                 Ok(Wanted::Begin(next)) => Some(next).filter(|next| self.may_begin(&compactions, next)),

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{ActiveMerge, Retry, Running};
+use super::retry::Retries;
+use super::{ActiveMerge, Running};
 use crate::num::to_usize;
 use crate::schedule::turn::{self, Turn};
 use crate::schedule::{MergeProgress, Scheduler, Share, Silk, Why, silk};
@@ -37,7 +38,7 @@ pub(crate) struct MergeSet {
     idle: u64,
     /// The epoch of work and the wall time, in milliseconds, at which the planner had nothing more to begin.
     pub(super) planned: (u64, u64),
-    pub(super) retry: Retry,
+    pub(super) retries: Retries,
     /// Since when readers have held the space that the next merge needs, by the monotonic clock.
     held_since_ns: Option<u64>,
     foreground: Foreground,
@@ -96,7 +97,7 @@ impl MergeSet {
             clock: 0,
             idle: 0,
             planned: (0, 0),
-            retry: Retry::default(),
+            retries: Retries::default(),
             held_since_ns: None,
             foreground: Foreground::default(),
         }
