@@ -78,6 +78,9 @@ pub struct Sweep {
     pub option: String,
     /// Its values.
     pub values: Vec<toml::Value>,
+    /// How long a run takes with each of them, where they need different times to show what they do; none: all the same.
+    #[serde(default, deserialize_with = "times")]
+    pub run: Vec<Duration>,
 }
 
 /// A run of an experiment.
@@ -176,14 +179,21 @@ pub enum Across {
     Ends,
 }
 
+fn a_time(text: &str) -> Result<Duration, String> {
+    parse_time(text).ok_or_else(|| format!("{text:?} is no time; write \"30s\", \"20m\" or \"2h\""))
+}
+
 fn some_time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
-    let text = String::deserialize(deserializer)?;
-    parse_time(&text)
-        .ok_or_else(|| serde::de::Error::custom(format!("{text:?} is no time; write \"30s\", \"20m\" or \"2h\"")))
+    a_time(&String::deserialize(deserializer)?).map_err(serde::de::Error::custom)
 }
 
 fn time<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Duration>, D::Error> {
     some_time(deserializer).map(Some)
+}
+
+fn times<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Duration>, D::Error> {
+    let texts = Vec::<String>::deserialize(deserializer)?;
+    texts.iter().map(|text| a_time(text)).collect::<Result<_, _>>().map_err(serde::de::Error::custom)
 }
 
 impl Setup {
@@ -276,6 +286,10 @@ impl Experiment {
     pub(super) fn parse(text: &str, defaults: &Setup) -> anyhow::Result<Experiment> {
         let mut experiment: Experiment = toml::from_str(text)?;
         experiment.setup = experiment.setup.over(defaults);
+        if let Some(Sweep { values, run, .. }) = &experiment.sweep {
+            let (runs, values) = (run.len(), values.len());
+            ensure!(runs == 0 || runs == values, "sweep: `run` has {runs} times for {values} values");
+        }
         let closed: Vec<&str> =
             experiment.runs.iter().filter(|run| run.load == LoadKind::Closed).map(|run| &run.name[..]).collect();
         for run in &experiment.runs {
@@ -405,6 +419,8 @@ mod tests {
         let closed = "[[run]]\nname = \"b\"\nload = \"closed\"\n";
         assert!(format!("{:#}", parse(&format!("{head}{closed}{claim}"))).contains("names no run"));
         assert!(format!("{:#}", parse(&format!("{head}{closed}utilisation = 0.5\n{claim}"))).contains("utilisation"));
+        let sweep = "[sweep]\noption = \"utilization\"\nvalues = [0.5, 0.9]\nrun = [\"2h\"]\n";
+        assert!(format!("{:#}", parse(&format!("{head}{sweep}{closed}{claim}"))).contains("1 times for 2 values"));
         let nothing = Experiment::parse(&format!("{head}{closed}{claim}"), &Setup::default()).unwrap_err();
         assert!(format!("{nothing:#}").contains("run b: `records` is missing"), "{nothing:#}");
     }
