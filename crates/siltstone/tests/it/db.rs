@@ -6,23 +6,18 @@
     reason = "tests of the real thing use real files and threads"
 )]
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use siltstone::compaction::CompactionPolicy;
+use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
-use siltstone::io::{Fs, IoClass, IoCtx, Rng};
 use siltstone::options::{Compression, MemtableKind};
-use siltstone::schedule::WriteControl;
-use siltstone::{Batch, Cancel, Db, Durability, Env, Error, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
+use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
 /// Options with which every rare state comes up within a few thousand writes.
-fn tiny() -> Options {
+pub(crate) fn tiny() -> Options {
     let mut options = Options { write_memory_bytes: 32 << 10, cache_bytes: 64 << 10, ..Options::default() };
     options.log.segment_bytes = 16 << 10;
     options.log.max_bytes = 64 << 10;
@@ -37,12 +32,12 @@ fn tiny() -> Options {
     options
 }
 
-fn key(n: u64) -> String {
+pub(crate) fn key(n: u64) -> String {
     format!("key-{n:05}")
 }
 
 /// The disk `fs`, its clock, and lanes of their own.
-fn simulated(fs: &SimFs) -> Env {
+pub(crate) fn simulated(fs: &SimFs) -> Env {
     let clock = fs.clock();
     let executor = Arc::new(SimExecutor::new(&clock, 1));
     Env { fs: Arc::new(fs.clone()), clock, executor, rng: Rng::new(1), ..Env::default() }
@@ -333,121 +328,6 @@ fn a_dropped_keyspace_takes_nothing_that_was_moved_before() {
     assert_eq!(db.default_keyspace().get("name").unwrap().as_deref(), Some(&b"precious"[..]));
 }
 
-/// What is made ready for writers, and what is given back when they pause, are not the same thing done and undone for ever.
-#[test]
-fn a_store_with_half_a_memtable_comes_to_rest() {
-    let clock = SimClock::new();
-    let executor = Arc::new(SimExecutor::new(&clock, 1));
-    let fs = SimFs::new(&clock, 1);
-    let env = Env { fs: Arc::new(fs), clock: clock.clone(), executor: executor.clone(), ..Env::default() };
-    // Large enough for huge pages, which are made ready.
-    let mut options = Options { write_memory_bytes: 16 << 20, ..tiny() };
-    options.keyspace.memtable_bytes = 4 << 20;
-    options.log.segment_bytes = 1 << 20;
-    options.log.max_bytes = 64 << 20;
-    let db = Db::open_with("/half", options, env).unwrap();
-    let write = |bytes: u64| {
-        for n in 0..bytes / 1000 {
-            db.default_keyspace().put(key(n), "x".repeat(1000)).unwrap();
-            executor.run_for(1000);
-        }
-    };
-    for bytes in [3_000_000, 9_000_000] {
-        write(bytes);
-        executor.run_for(60_000_000_000);
-    }
-}
-
-/// Tables and log segments are kept for seconds, to be written over, and segments are made ahead; who waits for rest has the space back at once.
-#[test]
-fn at_rest_a_store_takes_what_its_tables_take() {
-    let clock = SimClock::new();
-    let fs = SimFs::new(&clock, 1);
-    let executor = Arc::new(SimExecutor::new(&clock, 1));
-    let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), executor: executor.clone(), ..Env::default() };
-    let segment = 32 << 10;
-    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
-    options.log.segment_bytes = segment;
-    options.log.max_bytes = 512 << 10;
-    options.keyspace.memtable_bytes = 64 << 10;
-    let db = Db::open_with("/resting", options.clone(), env).unwrap();
-    let bytes_of = |extension: &str| {
-        let files = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == extension));
-        files.map(|(_, bytes)| bytes).sum::<u64>()
-    };
-    let (mut spares_seen, mut most_log) = (false, 0);
-    for _ in 0..10 {
-        (0..2000).for_each(|n| db.default_keyspace().put(key(n * 7 % 100), "some value".repeat(9)).unwrap());
-        db.flush().unwrap();
-        executor.run_for(1_000_000_000);
-        spares_seen |= db.stats().spare_bytes > 0;
-        most_log = bytes_of("log").max(most_log);
-        db.wait_idle().unwrap();
-        assert_eq!(db.stats().spare_bytes, 0);
-        assert_eq!(bytes_of("sst"), db.stats().disk_bytes);
-        assert_eq!(bytes_of("log"), segment / 4, "a short segment");
-    }
-    assert!(spares_seen && most_log > 4 * segment, "{most_log}");
-
-    // A writer that fills segments fast and stops before it has filled a memtable: what was made ahead is given back all the same.
-    let mut written = 0;
-    while bytes_of("log") < 4 * segment {
-        assert!(written < segment, "segments are made ahead");
-        db.default_keyspace().put(key(1), "x".repeat(1000)).unwrap();
-        written += 1000;
-        executor.run_for(1000);
-    }
-    executor.run_for(11_000_000_000);
-    assert!(bytes_of("log") <= written + 2 * segment, "{} for {written}", bytes_of("log"));
-
-    // Nothing is missed of what was given back.
-    let after = fs.crash(Profile::Nasty, &mut Rng::new(1));
-    drop(db);
-    let executor = Arc::new(SimExecutor::new(&clock, 1));
-    let env = Env { fs: Arc::new(after), clock, executor, ..Env::default() };
-    let db = Db::open_with("/resting", options, env).unwrap();
-    assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
-}
-
-/// Each session begins a log segment, however little it writes, and a dropped keyspace leaves what it had logged.
-#[test]
-fn short_sessions_do_not_fill_the_disk_with_their_logs() {
-    let clock = SimClock::new();
-    let fs = SimFs::new(&clock, 1);
-    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
-    options.log.segment_bytes = 32 << 10;
-    let open = || {
-        let executor = Arc::new(SimExecutor::new(&clock, 1));
-        let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), executor, ..Env::default() };
-        Db::open_with("/store", options.clone(), env).unwrap()
-    };
-    let log_bytes = || {
-        let files = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
-        files.map(|(_, bytes)| bytes).sum::<u64>()
-    };
-    let mut flushes = 0;
-    for n in 0..100 {
-        let db = open();
-        db.default_keyspace().put(key(n), "value").unwrap();
-        flushes += db.stats().flushes;
-        db.close().unwrap();
-        // Two long segments and one that begins, and a short one.
-        assert!(log_bytes() <= 4 * options.log.segment_bytes, "{} bytes after {n} sessions", log_bytes());
-    }
-    assert!((5..25).contains(&flushes), "{flushes} flushes");
-    let db = open();
-    assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
-    db.flush().unwrap();
-    let dropped = db.create_keyspace("dropped", options.keyspace.clone()).unwrap();
-    while log_bytes() < 8 * options.log.segment_bytes {
-        dropped.put(key(1), "x".repeat(1000)).unwrap();
-    }
-    db.drop_keyspace("dropped").unwrap();
-    db.close().unwrap();
-    open().close().unwrap();
-    assert!(log_bytes() <= options.log.segment_bytes, "{} bytes of a dropped keyspace", log_bytes());
-}
-
 #[test]
 fn a_checkpoint_is_a_store_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
@@ -488,50 +368,6 @@ fn the_back_of_a_range_stops_at_what_the_front_sought() {
     assert_eq!(range.next_back().unwrap().unwrap().0, "g");
     assert_eq!(range.next().unwrap().unwrap().0, "e");
     assert!(range.next_back().is_none());
-}
-
-/// Only the parent of the store's own folder was synced, and not even that one if the path was a bare name: a power loss took the folders above, and
-/// with them a store of synced writes, or a checkpoint. Who made the folders may have died before it could sync them, too.
-#[test]
-fn a_power_loss_takes_no_folder_of_a_store() {
-    for (path, is_there) in
-        ["/data/app/store", "/store", "app/store", "store"].map(|path| [(path, false), (path, true)]).concat()
-    {
-        let fs = SimFs::new(&SimClock::new(), 1);
-        let copy = format!("{path}-copies/today/store");
-        for folder in [path, &copy].into_iter().filter(|_| is_there) {
-            fs.create_dir_all(Path::new(folder), IoCtx::foreground(IoClass::Meta)).unwrap();
-        }
-        let db = Db::open_with(path, tiny(), simulated(&fs)).unwrap();
-        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
-        db.checkpoint(&copy).unwrap();
-        let after = fs.crash(Profile::Strict, &mut Rng::new(1));
-        for path in [path, &copy] {
-            let existing = Options { create_if_missing: false, ..tiny() };
-            let db = Db::open_with(path, existing, simulated(&after)).unwrap();
-            assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]), "{path}");
-        }
-    }
-}
-
-/// Every opening by clones of one `Env` drew the same numbers: two stores had one id, so that a log of one passed for the other's, and all sessions
-/// one nonce, which is there to tell what earlier sessions left on the disk.
-#[test]
-fn an_env_that_is_used_again_gives_other_numbers() {
-    let fs = SimFs::new(&SimClock::new(), 1);
-    let env = simulated(&fs);
-    for path in ["/a", "/a", "/b", "/b"] {
-        let db = Db::open_with(path, tiny(), env.clone()).unwrap();
-        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
-        db.close().unwrap();
-    }
-    // docs/format/wal.md: the identity of each segment.
-    let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
-    let identities: Vec<_> = logs.map(|(path, _)| fs.read_all(&path).unwrap()[512..568].to_vec()).collect();
-    assert_eq!(identities.len(), 4);
-    let distinct =
-        |at: std::ops::Range<usize>| identities.iter().map(|i| &i[at.clone()]).collect::<BTreeSet<_>>().len();
-    assert_eq!((distinct(16..32), distinct(48..56)), (2, 4), "store ids, nonces");
 }
 
 #[test]
@@ -634,36 +470,6 @@ fn a_salvage_gives_what_no_damage_affects() {
             std::fs::write(path, good).unwrap();
         }
     }
-}
-
-#[test]
-fn what_cannot_be_opened_says_why() {
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name);
-    let kind = |result: siltstone::Result<Db>| result.unwrap_err().kind();
-    let none = Options { create_if_missing: false, ..tiny() };
-    assert_eq!(kind(Db::open(at("none"), none)), ErrorKind::NotFound);
-    assert_eq!(kind(Db::open_read_only(at("none"), tiny())), ErrorKind::NotFound);
-    std::fs::create_dir(at("photos")).unwrap();
-    std::fs::write(at("photos").join("cat.jpg"), "meow").unwrap();
-    assert_eq!(kind(Db::open(at("photos"), tiny())), ErrorKind::NotFound);
-    assert_eq!(kind(Db::open(at("photos").join("cat.jpg"), tiny())), ErrorKind::NotFound);
-    let wrong = Options { max_open_files: 0, ..tiny() };
-    assert_eq!(kind(Db::open(at("store"), wrong)), ErrorKind::InvalidArgument);
-
-    let db = Db::open(at("store"), tiny()).unwrap();
-    assert_eq!(kind(Db::open(at("store"), tiny())), ErrorKind::Locked);
-    let keyspace = db.default_keyspace();
-    assert_eq!(keyspace.put(vec![0; (64 << 10) + 1], "").unwrap_err().kind(), ErrorKind::InvalidArgument);
-    keyspace.put("", "").unwrap();
-    keyspace.put(vec![0xff; 64 << 10], vec![7; 3 << 20]).unwrap();
-    db.close().unwrap();
-    let error_if_exists = Options { error_if_exists: true, ..tiny() };
-    assert_eq!(kind(Db::open(at("store"), error_if_exists)), ErrorKind::AlreadyExists);
-    let db = Db::open_read_only(at("store"), tiny()).unwrap();
-    assert_eq!(db.default_keyspace().get("").unwrap().as_deref(), Some(&b""[..]));
-    assert_eq!(db.default_keyspace().get(vec![0xff; 64 << 10]).unwrap().map(|v| v.len()), Some(3 << 20));
-    assert_eq!(db.default_keyspace().put("a", "b").unwrap_err().kind(), ErrorKind::ReadOnly);
 }
 
 #[derive(Default)]
@@ -771,199 +577,4 @@ fn the_file_that_nobody_reads_goes_down() {
     load(280..310);
     let went = &keyspace.tree().levels[2].runs[0].files[0];
     assert_eq!((&went.smallest, &went.largest), (&cold.smallest, &cold.largest));
-}
-
-/// What `call` returns, which must not wait for ever.
-fn ends<T: Send + 'static>(call: impl FnOnce() -> T + Send + 'static) -> T {
-    let (told, ended) = mpsc::channel();
-    std::thread::spawn(move || told.send(call()));
-    ended.recv_timeout(Duration::from_secs(60)).expect("it waits for ever")
-}
-
-/// Why writes and flushes fail in the end.
-fn first_failure(db: &Db) -> Error {
-    let keyspace = db.default_keyspace();
-    let mut n = 0..;
-    // Now and then more than the memory for memtables takes, so that the writer waits.
-    let written = n.find_map(|n| {
-        let many = 1..if n % 10 == 9 { 2000 } else { 1 };
-        let mut puts = std::iter::once(key(n % 10)).chain(many.map(key)).map(|key| keyspace.put(key, "value"));
-        puts.find(Result::is_err).unwrap_or(Ok(())).and_then(|()| keyspace.flush()).err()
-    });
-    written.expect("it is asked again and again")
-}
-
-/// Panics once, when a flush has ended.
-#[derive(Default)]
-struct Panics(AtomicBool);
-
-impl EventListener for Panics {
-    fn event(&self, event: &Event) {
-        let is_first = matches!(event, Event::FlushEnd { .. }) && !self.0.swap(true, Ordering::Relaxed);
-        assert!(!is_first, "a bug of the listener");
-    }
-}
-
-/// A panic ended the thread of the lane without a word: the next flush, and writers that had to wait for it, hung.
-#[test]
-fn a_panic_in_the_background_fails_those_who_wait() {
-    let folder = tempfile::tempdir().unwrap();
-    let env = Env { listener: Some(Arc::new(Panics::default())), ..Env::default() };
-    let db = Db::open_with(folder.path(), tiny(), env).unwrap();
-    let (writer, waiter) = (db.clone(), db.clone());
-    let error = ends(move || first_failure(&writer));
-    assert_eq!(error.kind(), ErrorKind::Poisoned);
-    assert!(error.to_string().contains("panicked") && error.to_string().contains("a bug of the listener"), "{error}");
-    assert_eq!(ends(move || waiter.wait_idle()).unwrap_err().kind(), ErrorKind::Poisoned);
-    // Reads go on, and nothing is lost.
-    assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
-    ends(move || db.close()).unwrap();
-    let db = Db::open(folder.path(), tiny()).unwrap();
-    assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
-
-    // A simulation ends with the panic, in whoever waits.
-    let fs = SimFs::new(&SimClock::new(), 1);
-    let env = Env { listener: Some(Arc::new(Panics::default())), ..simulated(&fs) };
-    let db = Db::open_with("/panics", tiny(), env).unwrap();
-    db.default_keyspace().put("key", "value").unwrap();
-    assert!(catch_unwind(AssertUnwindSafe(|| db.flush())).is_err());
-    assert_eq!(db.default_keyspace().put("key", "value").unwrap_err().kind(), ErrorKind::Poisoned);
-}
-
-/// Closes the store at the first event that `at` names.
-struct Closes {
-    at: fn(&Event) -> bool,
-    store: Mutex<Option<(Db, mpsc::Sender<siltstone::Result<()>>)>>,
-}
-
-impl EventListener for Closes {
-    fn event(&self, event: &Event) {
-        if (self.at)(event)
-            && let Some((db, closed)) = self.store.lock().take()
-        {
-            let _ = closed.send(db.close());
-        }
-    }
-}
-
-/// The thread that told the listener was joined by itself.
-#[test]
-fn a_listener_may_close_the_store() {
-    let events: [fn(&Event) -> bool; 6] = [
-        |event| matches!(event, Event::FlushEnd { .. }),
-        |event| matches!(event, Event::TreeChanged { job: Some(_), .. }),
-        |event| matches!(event, Event::CompactionStart { .. }),
-        |event| matches!(event, Event::CompactionEnd { .. }),
-        |event| matches!(event, Event::Stall { .. }),
-        |event| matches!(event, Event::StallEnd { .. }),
-    ];
-    for at in events {
-        let folder = tempfile::tempdir().unwrap();
-        let closes = Arc::new(Closes { at, store: Mutex::default() });
-        let env = Env { listener: Some(closes.clone()), ..Env::default() };
-        let mut options = tiny();
-        options.keyspace.write_control = WriteControl::Stop;
-        let db = Db::open_with(folder.path(), options, env).unwrap();
-        let (told, closed) = mpsc::channel();
-        *closes.store.lock() = Some((db.clone(), told));
-        assert_eq!(ends(move || first_failure(&db)).kind(), ErrorKind::Closed);
-        closed.recv_timeout(Duration::from_secs(60)).expect("close waits for ever").unwrap();
-        let db = Db::open(folder.path(), tiny()).unwrap();
-        assert_eq!(db.default_keyspace().get(key(0)).unwrap().as_deref(), Some(&b"value"[..]));
-    }
-}
-
-/// A store on which nobody works wakes when a rule's time has come.
-#[test]
-fn an_idle_store_keeps_the_times_of_its_strategy() {
-    let clock = SimClock::new();
-    let fs = SimFs::new(&clock, 1);
-    let executor = SimExecutor::new(&clock, 1);
-    let env = Env { fs: Arc::new(fs), clock, executor: Arc::new(executor.clone()), ..Env::default() };
-    let mut options = Options::default();
-    options.keyspace.strategy = r#"
-        name = "stale"
-        layout = { kind = "one-leveling", l0_runs = 2 }
-        [[rule]]
-        levels = [0]
-        trigger = { kind = "sorted-runs" }
-        granularity = { kind = "sorted-runs" }
-        [[rule]]
-        trigger = { kind = "file-staleness", age = "1h" }
-        granularity = { kind = "file" }
-        movement = ["oldest"]
-    "#
-    .to_owned();
-    let db = Db::open_with("/stale", options, env).unwrap();
-    let keyspace = db.default_keyspace();
-    for _ in 0..2 {
-        keyspace.put("key", "value").unwrap();
-        keyspace.flush().unwrap();
-        db.wait_idle().unwrap();
-    }
-    let runs = || keyspace.tree().levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>();
-    assert_eq!(runs(), [1, 1]);
-    executor.run_for(3_590 * 1_000_000_000);
-    assert_eq!(runs(), [1, 1], "ten seconds early");
-    executor.run_for(20 * 1_000_000_000);
-    assert_eq!(runs(), [0, 1]);
-}
-
-/// A store in which nothing is written for the time of the trigger `idle` brings everything to the last level; one that is written to does not,
-/// and a reopened store waits anew.
-#[test]
-fn a_store_that_is_not_written_to_compacts() {
-    let clock = SimClock::new();
-    let fs = Arc::new(SimFs::new(&clock, 1));
-    let executor = SimExecutor::new(&clock, 1);
-    let second = 1_000_000_000;
-    let open = || {
-        let env = Env { fs: fs.clone(), clock: clock.clone(), executor: Arc::new(executor.clone()), ..Env::default() };
-        let mut options = tiny();
-        options.keyspace.strategy = "dlsm".to_owned();
-        Db::open_with("/idle", options, env).unwrap()
-    };
-    let runs = |db: &Db| {
-        let tree = db.default_keyspace().tree();
-        tree.levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>()
-    };
-    let db = open();
-    let keyspace = db.default_keyspace();
-    let mut rng = Rng::new(2);
-    for n in 0..3000 {
-        keyspace.put(key(rng.below(100_000)), "x".repeat(60)).unwrap();
-        // Writers come by every six seconds for a long time.
-        if (2900..2999).contains(&n) {
-            executor.run_for(6 * second);
-        }
-    }
-    executor.run_until_idle();
-    let before = runs(&db);
-    assert!(before.len() >= 3 && before.iter().sum::<usize>() > before.len(), "{before:?}");
-    executor.run_for(9 * second);
-    assert_eq!(runs(&db), before, "a second early");
-    drop(keyspace);
-    drop(db);
-    let db = open();
-    let before = runs(&db);
-    executor.run_for(9 * second);
-    assert_eq!(runs(&db), before, "it was opened nine seconds ago");
-    // The time of a write is not known better than the pause is long.
-    executor.run_for(12 * second);
-    let after = runs(&db);
-    assert!(after.iter().sum::<usize>() == 1 && after.last() == Some(&1), "{after:?}");
-    // One more write begins another pause.
-    db.default_keyspace().put("key", "value").unwrap();
-    db.default_keyspace().flush().unwrap();
-    executor.run_until_idle();
-    assert_eq!(runs(&db)[0], 1);
-    executor.run_for(9 * second);
-    assert_eq!(runs(&db)[0], 1);
-    executor.run_for(12 * second);
-    assert_eq!(runs(&db), after);
-    // And who waits for rest need not wait for the pause.
-    db.default_keyspace().put("key", "value").unwrap();
-    db.default_keyspace().flush().unwrap();
-    db.wait_idle().unwrap();
-    assert_eq!(runs(&db), after);
 }

@@ -1,7 +1,13 @@
-//! What `one-leveling` does at rest: reads find one run in L0, for little, and L0 still goes down when it holds what it may.
+//! A store at rest: it holds no more than its tables, rules that go by time keep it, and `one-leveling` leaves reads one run in L0, for little,
+//! while L0 still goes down when it holds what it may.
 
-use siltstone::{Db, KeyspaceStats};
+use std::sync::Arc;
 
+use siltstone::io::Rng;
+use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
+use siltstone::{Db, Env, KeyspaceStats, Options};
+
+use crate::db::{key, tiny};
 use crate::explain::{Machine, load, options};
 
 const SECOND: u64 = 1_000_000_000;
@@ -140,4 +146,175 @@ fn one_run_goes_down_when_it_is_as_large_as_the_runs_that_would() {
         went_down += u64::from(bytes < before);
     }
     assert!((3..=6).contains(&went_down), "{went_down} times of 24");
+}
+
+/// What is made ready for writers, and what is given back when they pause, are not the same thing done and undone for ever.
+#[test]
+fn a_store_with_half_a_memtable_comes_to_rest() {
+    let clock = SimClock::new();
+    let executor = Arc::new(SimExecutor::new(&clock, 1));
+    let fs = SimFs::new(&clock, 1);
+    let env = Env { fs: Arc::new(fs), clock: clock.clone(), executor: executor.clone(), ..Env::default() };
+    // Large enough for huge pages, which are made ready.
+    let mut options = Options { write_memory_bytes: 16 << 20, ..tiny() };
+    options.keyspace.memtable_bytes = 4 << 20;
+    options.log.segment_bytes = 1 << 20;
+    options.log.max_bytes = 64 << 20;
+    let db = Db::open_with("/half", options, env).unwrap();
+    let write = |bytes: u64| {
+        for n in 0..bytes / 1000 {
+            db.default_keyspace().put(key(n), "x".repeat(1000)).unwrap();
+            executor.run_for(1000);
+        }
+    };
+    for bytes in [3_000_000, 9_000_000] {
+        write(bytes);
+        executor.run_for(60_000_000_000);
+    }
+}
+
+/// Tables and log segments are kept for seconds, to be written over, and segments are made ahead; who waits for rest has the space back at once.
+#[test]
+fn at_rest_a_store_takes_what_its_tables_take() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let executor = Arc::new(SimExecutor::new(&clock, 1));
+    let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), executor: executor.clone(), ..Env::default() };
+    let segment = 32 << 10;
+    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
+    options.log.segment_bytes = segment;
+    options.log.max_bytes = 512 << 10;
+    options.keyspace.memtable_bytes = 64 << 10;
+    let db = Db::open_with("/resting", options.clone(), env).unwrap();
+    let bytes_of = |extension: &str| {
+        let files = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == extension));
+        files.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let (mut spares_seen, mut most_log) = (false, 0);
+    for _ in 0..10 {
+        (0..2000).for_each(|n| db.default_keyspace().put(key(n * 7 % 100), "some value".repeat(9)).unwrap());
+        db.flush().unwrap();
+        executor.run_for(1_000_000_000);
+        spares_seen |= db.stats().spare_bytes > 0;
+        most_log = bytes_of("log").max(most_log);
+        db.wait_idle().unwrap();
+        assert_eq!(db.stats().spare_bytes, 0);
+        assert_eq!(bytes_of("sst"), db.stats().disk_bytes);
+        assert_eq!(bytes_of("log"), segment / 4, "a short segment");
+    }
+    assert!(spares_seen && most_log > 4 * segment, "{most_log}");
+
+    // A writer that fills segments fast and stops before it has filled a memtable: what was made ahead is given back all the same.
+    let mut written = 0;
+    while bytes_of("log") < 4 * segment {
+        assert!(written < segment, "segments are made ahead");
+        db.default_keyspace().put(key(1), "x".repeat(1000)).unwrap();
+        written += 1000;
+        executor.run_for(1000);
+    }
+    executor.run_for(11_000_000_000);
+    assert!(bytes_of("log") <= written + 2 * segment, "{} for {written}", bytes_of("log"));
+
+    // Nothing is missed of what was given back.
+    let after = fs.crash(Profile::Nasty, &mut Rng::new(1));
+    drop(db);
+    let executor = Arc::new(SimExecutor::new(&clock, 1));
+    let env = Env { fs: Arc::new(after), clock, executor, ..Env::default() };
+    let db = Db::open_with("/resting", options, env).unwrap();
+    assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
+}
+
+/// A store on which nobody works wakes when a rule's time has come.
+#[test]
+fn an_idle_store_keeps_the_times_of_its_strategy() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let executor = SimExecutor::new(&clock, 1);
+    let env = Env { fs: Arc::new(fs), clock, executor: Arc::new(executor.clone()), ..Env::default() };
+    let mut options = Options::default();
+    options.keyspace.strategy = r#"
+        name = "stale"
+        layout = { kind = "one-leveling", l0_runs = 2 }
+        [[rule]]
+        levels = [0]
+        trigger = { kind = "sorted-runs" }
+        granularity = { kind = "sorted-runs" }
+        [[rule]]
+        trigger = { kind = "file-staleness", age = "1h" }
+        granularity = { kind = "file" }
+        movement = ["oldest"]
+    "#
+    .to_owned();
+    let db = Db::open_with("/stale", options, env).unwrap();
+    let keyspace = db.default_keyspace();
+    for _ in 0..2 {
+        keyspace.put("key", "value").unwrap();
+        keyspace.flush().unwrap();
+        db.wait_idle().unwrap();
+    }
+    let runs = || keyspace.tree().levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>();
+    assert_eq!(runs(), [1, 1]);
+    executor.run_for(3_590 * 1_000_000_000);
+    assert_eq!(runs(), [1, 1], "ten seconds early");
+    executor.run_for(20 * 1_000_000_000);
+    assert_eq!(runs(), [0, 1]);
+}
+
+/// A store in which nothing is written for the time of the trigger `idle` brings everything to the last level; one that is written to does not,
+/// and a reopened store waits anew.
+#[test]
+fn a_store_that_is_not_written_to_compacts() {
+    let clock = SimClock::new();
+    let fs = Arc::new(SimFs::new(&clock, 1));
+    let executor = SimExecutor::new(&clock, 1);
+    let second = 1_000_000_000;
+    let open = || {
+        let env = Env { fs: fs.clone(), clock: clock.clone(), executor: Arc::new(executor.clone()), ..Env::default() };
+        let mut options = tiny();
+        options.keyspace.strategy = "dlsm".to_owned();
+        Db::open_with("/idle", options, env).unwrap()
+    };
+    let runs = |db: &Db| {
+        let tree = db.default_keyspace().tree();
+        tree.levels.iter().map(|level| level.runs.len()).collect::<Vec<_>>()
+    };
+    let db = open();
+    let keyspace = db.default_keyspace();
+    let mut rng = Rng::new(2);
+    for n in 0..3000 {
+        keyspace.put(key(rng.below(100_000)), "x".repeat(60)).unwrap();
+        // Writers come by every six seconds for a long time.
+        if (2900..2999).contains(&n) {
+            executor.run_for(6 * second);
+        }
+    }
+    executor.run_until_idle();
+    let before = runs(&db);
+    assert!(before.len() >= 3 && before.iter().sum::<usize>() > before.len(), "{before:?}");
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db), before, "a second early");
+    drop(keyspace);
+    drop(db);
+    let db = open();
+    let before = runs(&db);
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db), before, "it was opened nine seconds ago");
+    // The time of a write is not known better than the pause is long.
+    executor.run_for(12 * second);
+    let after = runs(&db);
+    assert!(after.iter().sum::<usize>() == 1 && after.last() == Some(&1), "{after:?}");
+    // One more write begins another pause.
+    db.default_keyspace().put("key", "value").unwrap();
+    db.default_keyspace().flush().unwrap();
+    executor.run_until_idle();
+    assert_eq!(runs(&db)[0], 1);
+    executor.run_for(9 * second);
+    assert_eq!(runs(&db)[0], 1);
+    executor.run_for(12 * second);
+    assert_eq!(runs(&db), after);
+    // And who waits for rest need not wait for the pause.
+    db.default_keyspace().put("key", "value").unwrap();
+    db.default_keyspace().flush().unwrap();
+    db.wait_idle().unwrap();
+    assert_eq!(runs(&db), after);
 }

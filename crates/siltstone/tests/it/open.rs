@@ -1,0 +1,126 @@
+//! A store is opened: what is refused, what a session leaves behind, and folders that outlive a power loss.
+
+#![allow(clippy::disallowed_methods, reason = "tests of the real thing use real files")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
+use siltstone::io::{Fs, IoClass, IoCtx, Rng};
+use siltstone::{Db, Durability, Env, ErrorKind, Options};
+
+use crate::db::{key, simulated, tiny};
+
+/// Each session begins a log segment, however little it writes, and a dropped keyspace leaves what it had logged.
+#[test]
+fn short_sessions_do_not_fill_the_disk_with_their_logs() {
+    let clock = SimClock::new();
+    let fs = SimFs::new(&clock, 1);
+    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
+    options.log.segment_bytes = 32 << 10;
+    let open = || {
+        let executor = Arc::new(SimExecutor::new(&clock, 1));
+        let env = Env { fs: Arc::new(fs.clone()), clock: clock.clone(), executor, ..Env::default() };
+        Db::open_with("/store", options.clone(), env).unwrap()
+    };
+    let log_bytes = || {
+        let files = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
+        files.map(|(_, bytes)| bytes).sum::<u64>()
+    };
+    let mut flushes = 0;
+    for n in 0..100 {
+        let db = open();
+        db.default_keyspace().put(key(n), "value").unwrap();
+        flushes += db.stats().flushes;
+        db.close().unwrap();
+        // Two long segments and one that begins, and a short one.
+        assert!(log_bytes() <= 4 * options.log.segment_bytes, "{} bytes after {n} sessions", log_bytes());
+    }
+    assert!((5..25).contains(&flushes), "{flushes} flushes");
+    let db = open();
+    assert_eq!(db.default_keyspace().range::<&[u8]>(..).unwrap().count(), 100);
+    db.flush().unwrap();
+    let dropped = db.create_keyspace("dropped", options.keyspace.clone()).unwrap();
+    while log_bytes() < 8 * options.log.segment_bytes {
+        dropped.put(key(1), "x".repeat(1000)).unwrap();
+    }
+    db.drop_keyspace("dropped").unwrap();
+    db.close().unwrap();
+    open().close().unwrap();
+    assert!(log_bytes() <= options.log.segment_bytes, "{} bytes of a dropped keyspace", log_bytes());
+}
+
+/// Only the parent of the store's own folder was synced, and not even that one if the path was a bare name: a power loss took the folders above, and
+/// with them a store of synced writes, or a checkpoint. Who made the folders may have died before it could sync them, too.
+#[test]
+fn a_power_loss_takes_no_folder_of_a_store() {
+    for (path, is_there) in
+        ["/data/app/store", "/store", "app/store", "store"].map(|path| [(path, false), (path, true)]).concat()
+    {
+        let fs = SimFs::new(&SimClock::new(), 1);
+        let copy = format!("{path}-copies/today/store");
+        for folder in [path, &copy].into_iter().filter(|_| is_there) {
+            fs.create_dir_all(Path::new(folder), IoCtx::foreground(IoClass::Meta)).unwrap();
+        }
+        let db = Db::open_with(path, tiny(), simulated(&fs)).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.checkpoint(&copy).unwrap();
+        let after = fs.crash(Profile::Strict, &mut Rng::new(1));
+        for path in [path, &copy] {
+            let existing = Options { create_if_missing: false, ..tiny() };
+            let db = Db::open_with(path, existing, simulated(&after)).unwrap();
+            assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]), "{path}");
+        }
+    }
+}
+
+/// Every opening by clones of one `Env` drew the same numbers: two stores had one id, so that a log of one passed for the other's, and all sessions
+/// one nonce, which is there to tell what earlier sessions left on the disk.
+#[test]
+fn an_env_that_is_used_again_gives_other_numbers() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let env = simulated(&fs);
+    for path in ["/a", "/a", "/b", "/b"] {
+        let db = Db::open_with(path, tiny(), env.clone()).unwrap();
+        db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+        db.close().unwrap();
+    }
+    // docs/format/wal.md: the identity of each segment.
+    let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|end| end == "log"));
+    let identities: Vec<_> = logs.map(|(path, _)| fs.read_all(&path).unwrap()[512..568].to_vec()).collect();
+    assert_eq!(identities.len(), 4);
+    let distinct =
+        |at: std::ops::Range<usize>| identities.iter().map(|i| &i[at.clone()]).collect::<BTreeSet<_>>().len();
+    assert_eq!((distinct(16..32), distinct(48..56)), (2, 4), "store ids, nonces");
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let kind = |result: siltstone::Result<Db>| result.unwrap_err().kind();
+    let none = Options { create_if_missing: false, ..tiny() };
+    assert_eq!(kind(Db::open(at("none"), none)), ErrorKind::NotFound);
+    assert_eq!(kind(Db::open_read_only(at("none"), tiny())), ErrorKind::NotFound);
+    std::fs::create_dir(at("photos")).unwrap();
+    std::fs::write(at("photos").join("cat.jpg"), "meow").unwrap();
+    assert_eq!(kind(Db::open(at("photos"), tiny())), ErrorKind::NotFound);
+    assert_eq!(kind(Db::open(at("photos").join("cat.jpg"), tiny())), ErrorKind::NotFound);
+    let wrong = Options { max_open_files: 0, ..tiny() };
+    assert_eq!(kind(Db::open(at("store"), wrong)), ErrorKind::InvalidArgument);
+
+    let db = Db::open(at("store"), tiny()).unwrap();
+    assert_eq!(kind(Db::open(at("store"), tiny())), ErrorKind::Locked);
+    let keyspace = db.default_keyspace();
+    assert_eq!(keyspace.put(vec![0; (64 << 10) + 1], "").unwrap_err().kind(), ErrorKind::InvalidArgument);
+    keyspace.put("", "").unwrap();
+    keyspace.put(vec![0xff; 64 << 10], vec![7; 3 << 20]).unwrap();
+    db.close().unwrap();
+    let error_if_exists = Options { error_if_exists: true, ..tiny() };
+    assert_eq!(kind(Db::open(at("store"), error_if_exists)), ErrorKind::AlreadyExists);
+    let db = Db::open_read_only(at("store"), tiny()).unwrap();
+    assert_eq!(db.default_keyspace().get("").unwrap().as_deref(), Some(&b""[..]));
+    assert_eq!(db.default_keyspace().get(vec![0xff; 64 << 10]).unwrap().map(|v| v.len()), Some(3 << 20));
+    assert_eq!(db.default_keyspace().put("a", "b").unwrap_err().kind(), ErrorKind::ReadOnly);
+}
