@@ -13,7 +13,7 @@ use siltstone::io::{
     Clock, CreateOptions, DirEntry, Executor, FileLock, Fs, IoClass, IoCtx, Lane, LaneId, LogSegment, OpenOptions,
     ReadableFile, RealFs, SlotFile, Workers, WritableFile,
 };
-use siltstone::{Db, Durability, Env, ErrorKind, KeyspaceOptions, Options};
+use siltstone::{Db, Durability, Env, ErrorKind, Keyspace, KeyspaceOptions, Options};
 
 use crate::explain::{Machine, options};
 
@@ -292,10 +292,8 @@ fn a_trouble_that_ends_while_it_is_told_is_no_success() {
     }
 }
 
-/// Merges of one keyspace fail, again and again. Flushes do not, nor do writers who wait for them, nor the other keyspace's merges.
-#[test]
-fn what_cannot_be_merged_hinders_no_other_keyspace() {
-    let machine = Machine::new();
+/// A store, and a keyspace of it whose first table is damaged and whose merges fail.
+fn damaged(machine: &Machine) -> (Db, Keyspace) {
     let db = machine.open(&options());
     let bad = db.create_keyspace("bad", options().keyspace).unwrap();
     bad.put("key", "x".repeat(2000)).unwrap();
@@ -306,6 +304,14 @@ fn what_cannot_be_merged_hinders_no_other_keyspace() {
         bad.flush().unwrap();
         machine.executor.run_for(1_000_000);
     }
+    (db, bad)
+}
+
+/// Merges of one keyspace fail, again and again. Flushes do not, nor do writers who wait for them, nor the other keyspace's merges.
+#[test]
+fn what_cannot_be_merged_hinders_no_other_keyspace() {
+    let machine = Machine::new();
+    let (db, bad) = damaged(&machine);
     let good = db.default_keyspace();
     for n in 0..3000 {
         good.put(format!("key-{n:04}"), format!("{n:040}")).unwrap();
@@ -322,16 +328,7 @@ fn what_cannot_be_merged_hinders_no_other_keyspace() {
 #[test]
 fn what_is_put_off_in_one_keyspace_is_not_in_another() {
     let machine = Machine::new();
-    let db = machine.open(&options());
-    let bad = db.create_keyspace("bad", options().keyspace).unwrap();
-    bad.put("key", "x".repeat(2000)).unwrap();
-    bad.flush().unwrap();
-    machine.fs.flip_bit("/store/000001.sst", 800).unwrap();
-    while db.stats().background_errors == 0 {
-        bad.put("key", "y").unwrap();
-        bad.flush().unwrap();
-        machine.executor.run_for(1_000_000);
-    }
+    let (db, _bad) = damaged(&machine);
     // The waits so far were 41 s and 30 s together.
     machine.executor.run_for(75_000_000_000);
     let (failed, began) = (db.stats().background_errors, machine.clock.mono_ns());
