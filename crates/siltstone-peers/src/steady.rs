@@ -68,8 +68,8 @@ pub(crate) struct Outcome {
     pub(crate) max_ms: f64,
     /// The longest that a write took itself.
     pub(crate) longest_call_ms: f64,
-    /// Bytes that compactions had to move, medians over the second and the last quarter of the open loop; none if the engine does not say.
-    pub(crate) debt_bytes: Option<[u64; 2]>,
+    /// Bytes that compactions had to move, the median of each quarter of the open loop; none if the engine does not say.
+    pub(crate) debt_bytes: Option<[u64; 4]>,
     /// Bytes made dirty over bytes put, log included, in the open loop.
     pub(crate) write_amp: f64,
     /// Seconds of CPU a million writes, all threads.
@@ -179,7 +179,7 @@ fn outcome(
         p999_us: ms(open.latency.p999_ns) * 1000.0,
         max_ms: ms(open.latency.max_ns),
         longest_call_ms: ms(open.processing.max_ns),
-        debt_bytes: (debts.len() >= 4).then(|| [quarter(2), quarter(4)]),
+        debt_bytes: (debts.len() >= 4).then(|| [1, 2, 3, 4].map(quarter)),
         write_amp: crate::float(after.written_bytes - before.written_bytes) / crate::float(put_bytes.max(1)),
         cpu_s_per_million: (after.cpu_s - before.cpu_s) * 1e6 / crate::float(all.max(1)),
         seconds: open.windows.iter().map(|window| (window.operations, ms(window.longest_ns))).collect(),
@@ -200,13 +200,13 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
     #[rustfmt::skip]
     table.load_style(presets::ASCII_MARKDOWN).set_header([
         "engine", "maximum kops/s", "due", "done", "queued", "empty s", "slowest s", "p50 us", "p99 us", "p99.9 us", "max ms",
-        "longest call ms", "debt MiB", "at the end", "write amp", "CPU s / M",
+        "longest call ms", "debt MiB by quarters", "write amp", "CPU s / M",
     ]);
     for column in table.column_iter_mut().skip(1) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     let maybe = |value: Option<f64>| value.map_or("-".to_owned(), |v| format!("{v:.1}"));
-    let mib = |bytes: u64| crate::float(bytes) / f64::from(1 << 20);
+    let mib = |bytes: u64| (bytes >> 20).to_string();
     for row in outcomes {
         table.add_row(vec![
             row.engine.name().to_owned(),
@@ -221,8 +221,7 @@ pub(crate) fn table(outcomes: &[Outcome]) -> String {
             format!("{:.1}", row.p999_us),
             format!("{:.2}", row.max_ms),
             format!("{:.2}", row.longest_call_ms),
-            maybe(row.debt_bytes.map(|[early, _]| mib(early))),
-            maybe(row.debt_bytes.map(|[_, late]| mib(late))),
+            row.debt_bytes.map_or("-".to_owned(), |quarters| quarters.map(mib).join(" ")),
             format!("{:.2}", row.write_amp),
             format!("{:.2}", row.cpu_s_per_million),
         ]);
