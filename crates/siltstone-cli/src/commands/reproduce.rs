@@ -29,7 +29,7 @@ records, memory, files and bandwidth together: the tree keeps its number of leve
 result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
 paper, measured, verdict. --runs keeps all that was measured: writes a second, latencies, stalls and the rest by run.
 
-All of luo19 takes two to three minutes of two cores at the scale 100, one at 1000.")]
+All of luo19 takes three to four minutes of two cores at the scale 100, one at 1000.")]
 pub(crate) struct Reproduce {
     /// The study
     #[arg(value_parser = siltstone_lab::experiment::STUDIES)]
