@@ -76,6 +76,10 @@ pub(crate) struct Outcome {
     pub(crate) cpu_s_per_million: f64,
     /// Writes that ended in each second, and the longest latency in milliseconds, warm-up included.
     pub(crate) seconds: Vec<(u64, f64)>,
+    /// Bytes that compactions had to move, once a second; none if the engine does not say.
+    pub(crate) debts: Vec<u64>,
+    /// For how many milliseconds writers were held back until then; none if the engine does not say.
+    pub(crate) held_ms: Vec<f64>,
 }
 
 /// Runs `job` with engine `S`, which is called `engine`, in the folder `dir`. Leaves the store there.
@@ -131,24 +135,31 @@ pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Out
 
     let done = AtomicBool::new(false);
     let before = Usage::now()?;
-    let (open, debts) = thread::scope(|scope| {
-        let watcher = scope.spawn(|| watch_debt(&store, &done));
+    let (open, watched) = thread::scope(|scope| {
+        let watcher = scope.spawn(|| watch(&store, &done));
         let open = drive(Arrivals::steady(rate, Spacing::Constant), job.running_s);
         done.store(true, Ordering::Relaxed);
         (open, watcher.join().expect("the watcher does not panic"))
     });
     let (open, after) = (open?, Usage::now()?);
-    Ok(outcome(engine, job, maximum.map(Rate::as_f64), rate.as_f64(), &open, &debts, [before, after]))
+    Ok(outcome(engine, job, maximum.map(Rate::as_f64), rate.as_f64(), &open, watched, [before, after]))
 }
 
-/// The debt once a second.
-fn watch_debt<S: Store>(store: &S, done: &AtomicBool) -> Vec<u64> {
-    let mut debts = Vec::new();
+/// What an engine says of itself, once a second.
+#[derive(Default)]
+struct Watched {
+    debts: Vec<u64>,
+    held: Vec<Duration>,
+}
+
+fn watch<S: Store>(store: &S, done: &AtomicBool) -> Watched {
+    let mut watched = Watched::default();
     while !done.load(Ordering::Relaxed) {
-        debts.extend(store.debt_bytes());
+        watched.debts.extend(store.debt_bytes());
+        watched.held.extend(store.held());
         thread::sleep(Duration::from_secs(1));
     }
-    debts
+    watched
 }
 
 fn outcome(
@@ -157,7 +168,7 @@ fn outcome(
     maximum_per_s: Option<f64>,
     due_per_s: f64,
     open: &LoadResult,
-    debts: &[u64],
+    Watched { debts, held }: Watched,
     [before, after]: [Usage; 2],
 ) -> Outcome {
     let counted = open.windows.iter().skip(usize::try_from(job.warm_up_s).unwrap_or(0));
@@ -183,6 +194,8 @@ fn outcome(
         write_amp: crate::float(after.written_bytes - before.written_bytes) / crate::float(put_bytes.max(1)),
         cpu_s_per_million: (after.cpu_s - before.cpu_s) * 1e6 / crate::float(all.max(1)),
         seconds: open.windows.iter().map(|window| (window.operations, ms(window.longest_ns))).collect(),
+        debts,
+        held_ms: held.into_iter().map(|held| held.as_secs_f64() * 1000.0).collect(),
     }
 }
 

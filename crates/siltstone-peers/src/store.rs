@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
@@ -120,6 +120,11 @@ pub(crate) trait Store: Sized + Sync {
 
     /// Bytes that compactions have to move until nothing is due, if the engine says so.
     fn debt_bytes(&self) -> Option<u64> {
+        None
+    }
+
+    /// For how long writers were held back since the store was opened, if the engine says so.
+    fn held(&self) -> Option<Duration> {
         None
     }
 

@@ -1,7 +1,7 @@
 //! Siltstone: the budget, its defaults for the rest.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use siltstone::db::{Db, Durability, Keyspace};
@@ -59,6 +59,11 @@ impl Store for Siltstone {
 
     fn debt_bytes(&self) -> Option<u64> {
         Some(self.db.stats().debt_bytes)
+    }
+
+    fn held(&self) -> Option<Duration> {
+        let waits = self.db.stats().keyspaces.into_iter().map(|keyspace| keyspace.pace_ns + keyspace.stall_ns);
+        Some(Duration::from_nanos(waits.sum()))
     }
 
     fn statistics(&self) -> serde_json::Value {
