@@ -168,6 +168,24 @@ impl HugePages {
         true
     }
 
+    /// Gives the whole huge pages behind the first `kept` bytes back to the system; they come again, as zeros, when they are touched. In a thread
+    /// that prepares at the same time, some of them may count as ready: then who touches them takes a page fault.
+    ///
+    /// # Safety
+    /// Nobody needs what is in the bytes from `kept` on, or reads or writes them meanwhile.
+    pub(crate) unsafe fn give_back(&self, kept: u64) {
+        let from = kept.min(self.len()).next_multiple_of(HUGE_PAGE_BYTES);
+        if from == self.len() {
+            return;
+        }
+        // SAFETY: the range lies inside the mapping, and the caller says that its bytes are nobody's. If the system refuses, it keeps them.
+        let _ = unsafe {
+            let behind = self.start.as_ptr().add(to_usize(from));
+            rustix::mm::madvise(behind.cast(), to_usize(self.len() - from), Advice::LinuxDontNeed)
+        };
+        self.ready.fetch_min(from, Ordering::Relaxed);
+    }
+
     /// How many bytes were [made ready](Self::prepare).
     #[inline]
     pub(crate) fn ready(&self) -> u64 {
@@ -224,5 +242,24 @@ mod tests {
         assert_eq!(steps, [(false, 0), (true, one), (false, one), (true, 2 * one), (false, 2 * one)]);
         // SAFETY: as above.
         assert_eq!(unsafe { *pages.as_ptr().add(5) }, 9);
+    }
+
+    #[test]
+    fn what_is_given_back_comes_again_as_zeros_and_the_rest_stays() {
+        let pages = HugePages::new(3 * HUGE_PAGE_BYTES).unwrap();
+        while pages.prepare(u64::MAX) {}
+        let at = |page: u64| pages.as_ptr().wrapping_add(to_usize(page * HUGE_PAGE_BYTES));
+        // SAFETY: bytes inside, and nobody else has the pointer.
+        let now = || [0, 1, 2].map(|page| unsafe { *at(page) });
+        // SAFETY: as above.
+        (0..3).for_each(|page| unsafe { *at(page) = 7 });
+        for (kept, left, ready) in
+            [(u64::MAX, [7, 7, 7], 3), (2 * HUGE_PAGE_BYTES - 1, [7, 7, 0], 2), (1, [7, 0, 0], 1)]
+        {
+            // SAFETY: nobody uses the bytes meanwhile.
+            unsafe { pages.give_back(kept) };
+            assert_eq!((now(), pages.ready()), (left, ready * HUGE_PAGE_BYTES), "all but {kept}");
+        }
+        assert!(pages.prepare(u64::MAX), "they can be made ready again");
     }
 }

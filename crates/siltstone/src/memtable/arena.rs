@@ -201,9 +201,13 @@ impl Arena {
     /// says that he will come to it soon. Returns whether it did anything. Called by one thread.
     pub(super) fn prepare(&self, used: u64, fast: bool) -> bool {
         let Region::Huge(Some(pages)) = &self.first_region else { return false };
+        pages.prepare(self.ahead(used)) || (fast && used >= pages.len() / 2 && self.pool.prepare(pages))
+    }
+
+    /// How much of the first region should be ready for a writer who has used `used` bytes.
+    pub(super) fn ahead(&self, used: u64) -> u64 {
         let is_one_of_few = self.pool.used.load(Ordering::Relaxed) <= POOLED + 1;
-        let ahead = used * AHEAD_SHARE + if is_one_of_few { AHEAD_BYTES } else { 0 };
-        pages.prepare(ahead) || (fast && used >= pages.len() / 2 && self.pool.prepare(pages))
+        used * AHEAD_SHARE + if is_one_of_few { AHEAD_BYTES } else { 0 }
     }
 
     #[cold]
@@ -255,6 +259,14 @@ impl Arena {
 }
 
 impl Bump {
+    /// Gives back the memory of the first region that was not given out yet, but for its first `kept` bytes: an earlier memtable may have filled it.
+    pub(super) fn give_back(&self, arena: &Arena, kept: u64) {
+        if let (Region::Huge(Some(pages)), 0) = (&arena.first_region, self.regions) {
+            // SAFETY: behind `next` nothing was given out yet, so nobody has an offset there; who gives it out is borrowed.
+            unsafe { pages.give_back(self.next.max(kept)) };
+        }
+    }
+
     /// Bytes given out so far.
     pub(super) fn used(&self) -> u64 {
         self.used

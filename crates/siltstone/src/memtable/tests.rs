@@ -59,16 +59,23 @@ fn entry(seq: u64, rng: &mut Rng) -> (Trailer, Vec<u8>) {
 }
 
 fn fill(kind: MemtableKind, law: Law, entries: u64, capacity: u64) -> (MemtableWriter, Model) {
-    let mut rng = Rng::new(11 + entries);
     let (mut writer, _) = new(kind, capacity);
+    let model = insert(&mut writer, law, entries, |_, _| ());
+    (writer, model)
+}
+
+/// Inserts `entries`, and calls `after` with the writer and the number of each.
+fn insert(writer: &mut MemtableWriter, law: Law, entries: u64, after: impl Fn(&MemtableWriter, u64)) -> Model {
+    let mut rng = Rng::new(11 + entries);
     let mut model = Model::new();
     for n in 0..entries {
         let key = law.key(n, &mut rng);
         let (trailer, value) = entry(n + 1, &mut rng);
         writer.insert(&key, trailer, &value);
         model.insert((key, Reverse(trailer)), value);
+        after(writer, n);
     }
-    (writer, model)
+    model
 }
 
 fn owned(entry: Option<Entry<'_>>) -> Option<(Vec<u8>, Trailer, Vec<u8>)> {
@@ -271,4 +278,25 @@ fn memory_is_ready_before_the_writer_comes_to_it() {
     let (_, next) = new_in(MemtableKind::Tree, CAPACITY, &pool);
     let (_, third) = new_in(MemtableKind::Tree, CAPACITY, &pool);
     assert_eq!((prepared(&table), prepared(&next), prepared(&third)), (0, 0, 0), "all of a round are there");
+    drop((writer, table));
+    let (mut writer, table) = new_in(MemtableKind::Tree, CAPACITY, &pool);
+    writer.rest();
+    writer.insert(b"key", Trailer::new(SeqNo(1), Kind::Put), b"value");
+    assert_eq!(prepared(&table), 4, "at rest it gave back what the first one had filled, but for two mebibytes");
+}
+
+/// What a memtable holds stays when it gives back the memory behind it, which an earlier one had filled with something else.
+#[test]
+fn at_rest_a_memtable_keeps_what_it_holds() {
+    let pool = Arc::default();
+    for law in [Law::Binary, Law::Decimal] {
+        let (mut writer, _) = new_in(MemtableKind::Tree, 8 << 20, &pool);
+        let model = insert(&mut writer, law, 60_000, |writer, n| {
+            if n % 1000 == 0 {
+                writer.rest();
+            }
+        });
+        assert!(writer.table().bytes() > 4 << 20, "it comes past some huge pages");
+        check(&writer, &model, law, &format!("{law:?}"));
+    }
 }

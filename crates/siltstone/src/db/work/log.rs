@@ -115,6 +115,7 @@ impl Core {
             log.rest();
         }
         self.arenas.release();
+        self.writer.lock().memtables.values().for_each(|active| active.writer.rest());
         self.tables.purge_queue().release_spares();
     }
 
