@@ -291,7 +291,7 @@ fn at_rest_a_memtable_keeps_what_it_holds() {
     let pool = Arc::default();
     for law in [Law::Binary, Law::Decimal] {
         let (mut writer, _) = new_in(MemtableKind::Tree, 8 << 20, &pool);
-        let model = insert(&mut writer, law, 60_000, |writer, n| {
+        let model = insert(&mut writer, law, 100_000, |writer, n| {
             if n % 1000 == 0 {
                 writer.rest();
             }
