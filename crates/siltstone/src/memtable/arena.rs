@@ -262,7 +262,8 @@ impl Bump {
     /// Gives back the memory of the first region that was not given out yet, but for its first `kept` bytes: an earlier memtable may have filled it.
     pub(super) fn give_back(&self, arena: &Arena, kept: u64) {
         if let (Region::Huge(Some(pages)), 0) = (&arena.first_region, self.regions) {
-            // SAFETY: behind `next` nothing was given out yet, so nobody has an offset there; who gives it out is borrowed.
+            // SAFETY: `arena` is the one that this allocator was made with (`MemtableWriter` keeps both). Behind `next` nothing was given out yet, so
+            // nobody has an offset there, and nothing is given out meanwhile: that takes `&mut self`.
             unsafe { pages.give_back(self.next.max(kept)) };
         }
     }
