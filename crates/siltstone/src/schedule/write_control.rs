@@ -26,6 +26,13 @@
 //! are on average waits for every flush that is slower. That, too, only while it holds writers back: for who writes less, flushes that are slower for
 //! a minute are still fast enough.
 //!
+//! # What is in hand
+//!
+//! Both rates leave something in hand that writers who never wait do not get: a fifth of the time of flushes, and the debt up to where it is steep.
+//! It is for writers who wrote less than that. But a machine that is slower for a while leaves them behind a queue, where they, too, write as
+//! fast as they can. So what they were seen to write for minutes without being held back is theirs and a little more, to make the queue
+//! shorter, until the debt is steep. Who never waits is always held back, and earns nothing.
+//!
 //! ```text
 //! rate / sustained
 //! 1.4 |*
@@ -113,18 +120,27 @@ const WRITES_S: f64 = 10.0;
 /// The rate that flushes sustain sinks while a flush is under way for more than this share of the time, and grows while for less: what is left
 /// is room for flushes that are slower.
 const FLUSHING_SHARE: f64 = 0.8;
+/// What writers wrote without being held back is averaged over so many seconds: that is theirs to write while the debt is not steep.
+const EARNS_S: f64 = 60.0;
+/// And so many times as much, so that a queue becomes shorter.
+const EARNED_AHEAD: f64 = 1.1;
+/// Where it is steep it is forgotten within so many seconds.
+const EARNED_LASTS_S: f64 = 10.0;
+
 /// It follows within so many seconds.
 const FLUSHES_FOLLOW_S: f64 = 5.0;
 /// While flushes are under way for more than that, but nobody is held back, it grows by one such part in a second: the few writers who met a
 /// flush that was slower are no reason to slow down all.
 const FLUSHES_FORGET_S: f64 = 64.0;
 
-/// The rates of writes that merges and flushes of a keyspace were found to sustain.
+/// The rates of writes that merges and flushes of a keyspace were found to sustain, and what its writers have kept to without being told.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Sustained {
     by_merges: f64,
     by_flushes: f64,
     writes_per_s: f64,
+    /// What writers wrote a second while nobody held them back.
+    earned: f64,
 }
 
 /// What was seen of a keyspace for some time.
@@ -151,7 +167,7 @@ impl Sustained {
             WriteControl::Delay(delay) => to_f64(delay.free_bytes_per_s),
             _ => 0.0,
         };
-        Sustained { by_merges: free * PRESUMED, by_flushes: free, writes_per_s: 0.0 }
+        Sustained { by_merges: free * PRESUMED, by_flushes: free, writes_per_s: 0.0, earned: 0.0 }
     }
 
     /// Learns from what was seen.
@@ -164,6 +180,12 @@ impl Sustained {
             let rate = to_f64(bytes) / elapsed_s;
             self.writes_per_s += (rate - self.writes_per_s) * (elapsed_s / WRITES_S).min(1.0);
         }
+        let earned = match written {
+            _ if debt >= STEEP_DEBT => -self.earned / EARNED_LASTS_S,
+            Some(bytes) if !held => (to_f64(bytes) / elapsed_s - self.earned) / EARNS_S,
+            _ => 0.0,
+        };
+        self.earned = (self.earned + earned * elapsed_s.min(1.0)).max(0.0);
         let most = written.map_or(0.0, |_| (MOST_AHEAD * self.writes_per_s).min(to_f64(delay.free_bytes_per_s)));
         // A debt that takes minutes to pay is no reason to go on slowing down.
         let least = (measured.unwrap_or(0.0) * LEAST_OF_MEASURED).max(to_f64(delay.least_bytes_per_s));
@@ -196,7 +218,8 @@ impl Sustained {
 impl Delay {
     /// As fast as they can, until memory was seen to be short.
     fn rate_without_debt(&self, sustained: &Sustained) -> Option<f64> {
-        (sustained.by_flushes < to_f64(self.free_bytes_per_s)).then_some(sustained.by_flushes.max(1.0))
+        let rate = sustained.by_flushes.max(sustained.earned * EARNED_AHEAD);
+        (rate < to_f64(self.free_bytes_per_s)).then_some(rate.max(1.0))
     }
 
     /// At a debt above 0.
@@ -204,10 +227,10 @@ impl Delay {
         let share = if debt < MIDDLE_DEBT {
             ((1.0 - debt) / (1.0 - MIDDLE_DEBT)).powi(6)
         } else {
-            let flat = 1.0 - SLOPE * (debt.min(STEEP_DEBT) - MIDDLE_DEBT);
-            flat * ((1.0 - debt) / (1.0 - STEEP_DEBT)).clamp(0.0, 1.0).powi(2)
+            1.0 - SLOPE * (debt.min(STEEP_DEBT) - MIDDLE_DEBT)
         };
-        let rate = (share * sustained.by_merges).min(sustained.by_flushes);
+        let rate = (share * sustained.by_merges).min(sustained.by_flushes).max(sustained.earned * EARNED_AHEAD);
+        let rate = rate * ((1.0 - debt) / (1.0 - STEEP_DEBT)).clamp(0.0, 1.0).powi(2);
         rate.min(to_f64(self.free_bytes_per_s)).max(to_f64(self.least_bytes_per_s)).max(1.0)
     }
 }
@@ -288,14 +311,14 @@ mod tests {
     fn the_delay_grows_with_the_debt_never_to_nothing_and_goes_with_it() {
         let control = WriteControl::default();
         let rate = |debt: f64, mb: f64| {
-            let sustained = Sustained { by_merges: mb * MB, by_flushes: 2048.0 * MB, writes_per_s: 0.0 };
+            let sustained = Sustained { by_merges: mb * MB, by_flushes: 2048.0 * MB, writes_per_s: 0.0, earned: 0.0 };
             control.rate(debt, &sustained).map(|rate| rate / MB)
         };
         assert_eq!((rate(0.0, 9.0), rate(-1.0, 9.0)), (None, None));
         let rates: Vec<f64> = (1..=1000).map(|debt| rate(f64::from(debt) / 1000.0, 100.0).unwrap()).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 5.0), "{rates:?}");
         assert_eq!((rate(0.01, 1900.0), rate(1.0, 100.0)), (Some(2048.0), Some(0.064)));
-        let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0 };
+        let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0, earned: 0.0 };
         let rates = [0.0, 0.02, 0.1].map(|debt| control.rate(debt, &flushed));
         assert_eq!(rates, [Some(90.0 * MB); 3], "no more than flushes");
         assert!((rate(MIDDLE_DEBT, 100.0).unwrap() - 100.0).abs() < 0.001);
@@ -306,14 +329,14 @@ mod tests {
     /// A store whose writers offer `offered` megabytes a second and whose merges take `sustained`, for some seconds; the debt is a gigabyte and
     /// more wide. The debts and what was written, second by second.
     fn run(learnt: &mut Sustained, debt: &mut f64, offered: f64, sustained: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
-        run_with(learnt, debt, offered, f64::INFINITY, sustained)
+        run_with(learnt, debt, |_| offered, f64::INFINITY, sustained)
     }
 
     /// The same with flushes that take `flushed` megabytes a second.
     fn run_with(
         learnt: &mut Sustained,
         debt: &mut f64,
-        offered: f64,
+        offered: impl Fn(u32) -> f64,
         flushed: f64,
         sustained: impl Fn(u32) -> f64,
     ) -> Vec<(f64, f64)> {
@@ -324,12 +347,13 @@ mod tests {
         (0..300)
             .map(|second| {
                 let mut written = 0.0;
+                let offered = offered(second);
                 for step in 0..STEPS {
                     let dt = 1.0 / f64::from(STEPS);
                     let allowed = control.rate(*debt, learnt).unwrap_or(f64::INFINITY) / MB * dt;
                     backlog += offered * dt;
-                    let held = allowed < backlog;
-                    let now = allowed.min(backlog).min(20.0);
+                    let held = allowed.min(flushed * dt) < backlog;
+                    let now = allowed.min(flushed * dt).min(backlog).min(20.0);
                     backlog = if offered > 1000.0 { 0.0 } else { backlog - now };
                     *debt = (*debt + (now - sustained(second) * dt) / 1900.0).clamp(0.0, 1.0);
                     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]
@@ -393,7 +417,7 @@ mod tests {
     #[test]
     fn writers_who_never_wait_leave_flushes_some_room() {
         let mut learnt = Sustained::presumed(&WriteControl::default());
-        let seconds = run_with(&mut learnt, &mut 0.0, 5000.0, 160.0, |_| 190.0);
+        let seconds = run_with(&mut learnt, &mut 0.0, |_| 5000.0, 160.0, |_| 190.0);
         let last: f64 = seconds[200..].iter().map(|(_, written)| written / 100.0).sum();
         assert!((120.0..136.0).contains(&last), "flushes take 160, four fifths of which are 128: {last}");
     }
@@ -403,18 +427,32 @@ mod tests {
     fn writers_at_nineteen_twentieths_are_not_held_back_by_flushes_that_are_slower_for_minutes() {
         let mut learnt = Sustained::presumed(&WriteControl::default());
         let mut debt = 0.0;
-        run_with(&mut learnt, &mut debt, 5000.0, 200.0, |_| 300.0);
-        let before = run_with(&mut learnt, &mut debt, 152.0, 200.0, |_| 300.0);
-        let slower = run_with(&mut learnt, &mut debt, 152.0, 160.0, |_| 300.0);
+        run_with(&mut learnt, &mut debt, |_| 5000.0, 200.0, |_| 300.0);
+        let before = run_with(&mut learnt, &mut debt, |_| 152.0, 200.0, |_| 300.0);
+        let slower = run_with(&mut learnt, &mut debt, |_| 152.0, 160.0, |_| 300.0);
         for (what, seconds) in [("as measured", before), ("slower", slower)] {
             assert!(seconds[10..].iter().all(|(_, written)| *written > 151.9), "{what}: {seconds:?}");
         }
     }
 
+    /// Behind a queue everybody is a writer who never waits, and those are held to four fifths of what flushes take: the queue never ended.
+    #[test]
+    fn who_kept_a_rate_for_minutes_may_make_good_what_was_missed() {
+        let mut learnt = Sustained::presumed(&WriteControl::default());
+        let mut debt = 0.0;
+        run_with(&mut learnt, &mut debt, |_| 5000.0, 200.0, |_| 300.0);
+        run_with(&mut learnt, &mut debt, |_| 152.0, 200.0, |_| 300.0);
+        let queue = |second| if second == 10 { 152.0 + 300.0 } else { 152.0 };
+        let seconds = run_with(&mut learnt, &mut debt, queue, 170.0, |_| 300.0);
+        let written: f64 = seconds[..60].iter().map(|(_, written)| written).sum();
+        assert!(written > 60.0 * 152.0 + 299.0, "within a minute: {written}, {seconds:?}");
+    }
+
     #[test]
     fn who_writes_little_teaches_nothing() {
         let delay = Delay::default();
-        let mut learnt = Sustained { by_merges: 100.0 * MB, by_flushes: 100.0 * MB, writes_per_s: 1.0 * MB };
+        let mut learnt =
+            Sustained { by_merges: 100.0 * MB, by_flushes: 100.0 * MB, writes_per_s: 1.0 * MB, earned: 0.0 };
         let before = learnt;
         let seen =
             Seen { elapsed_s: 1.0, debt: 0.04, flushing: 0.5, written: Some(1_000_000), held: false, measured: None };
@@ -431,7 +469,7 @@ mod tests {
 
     #[test]
     fn the_others_do_not_look_at_the_debt() {
-        let any = Sustained { by_merges: 7.0, by_flushes: 7.0, writes_per_s: 7.0 };
+        let any = Sustained { by_merges: 7.0, by_flushes: 7.0, writes_per_s: 7.0, earned: 0.0 };
         for debt in [0.0, 0.5, 1.0] {
             assert_eq!(
                 (WriteControl::Stop.rate(debt, &any), WriteControl::CompactionFirst.rate(debt, &any)),
