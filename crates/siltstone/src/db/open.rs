@@ -41,6 +41,11 @@ const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
 const LOCK: &str = "LOCK";
 /// A log that takes as much as this many full segments more than its records is flushed as the store is opened.
 const SPARSE_SEGMENTS: u64 = 2;
+/// Where the process may have little memory, as in a container, a log segment is no longer than one such part of it, and a memtable is full at one
+/// such part. Memtables and their log are in memory together, the log as pages of a file: what is not removed soon the system writes out.
+const SEGMENTS_IN_MEMORY: u64 = 64;
+const MEMTABLES_IN_MEMORY: u64 = 8;
+const LEAST_PART: u64 = 1 << 20;
 /// Stores that this process has opened. Decides nothing: it only tells them apart.
 static OPENED: AtomicU64 = AtomicU64::new(0);
 
@@ -205,6 +210,7 @@ fn assemble(
     let mut decisions = if kept == 0 { BTreeMap::new() } else { decisions::read(&*env.fs, dir) };
     let mut last_job = 0;
     let now_ms = env.clock.wall_ns() / 1_000_000;
+    let memory = MemoryBound::of(&*env.fs);
     let arenas = Arc::<ArenaPool>::default();
     arenas.touch(env.clock.mono_ns());
     let mut keyspaces = BTreeMap::new();
@@ -219,7 +225,7 @@ fn assemble(
             // A policy of the program's own may have learnt to lose data since the strategy was set.
             policies::allow(&*policy, options.may_lose_oldest)?;
         }
-        let (view, writer) = first_view(&options, tree, &arenas);
+        let (view, writer) = first_view(&options, tree, &arenas, memory);
         let core = keyspace_core(*id, &keyspace.name, options, view, ring, policy, now_ms);
         memtables.insert(*id, ActiveMemtable::of(&core, writer));
         keyspaces.insert(*id, core);
@@ -237,7 +243,8 @@ fn assemble(
     // In a simulation time may stand still; what was logged since does not.
     let mut rng = env.rng.split(&format!("store {} {:?}", occasion(dir, &env), history.end()));
     // Two or three segments are mapped at a time: where memory is short they are short too.
-    let segment_bytes = options.log.segment_bytes.min((options.write_memory_bytes / 4).max(8 << 10));
+    let by_write_memory = (options.write_memory_bytes / 4).max(8 << 10);
+    let segment_bytes = options.log.segment_bytes.min(by_write_memory).min(memory.part(SEGMENTS_IN_MEMORY));
     let (log, shared) = if env.read_only {
         (None, None)
     } else {
@@ -351,9 +358,30 @@ fn look_around(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<Looked> {
     Ok(Looked { orphans, highest, is_traced })
 }
 
+/// The memory that the process may have.
+#[derive(Clone, Copy)]
+struct MemoryBound(Option<u64>);
+
+impl MemoryBound {
+    fn of(fs: &dyn Fs) -> MemoryBound {
+        MemoryBound(fs.memory_bytes())
+    }
+
+    /// One of so many parts of it, but never too little to work with.
+    fn part(self, parts: u64) -> u64 {
+        self.0.map_or(u64::MAX, |bytes| (bytes / parts).max(LEAST_PART))
+    }
+}
+
 /// What a keyspace looks like before its first write, and the writer of its memtable.
-fn first_view(options: &KeyspaceOptions, tree: Tree, arenas: &Arc<ArenaPool>) -> (View, MemtableWriter) {
-    let (writer, table) = memtable::new_in(options.memtable, options.memtable_bytes, arenas);
+fn first_view(
+    options: &KeyspaceOptions,
+    tree: Tree,
+    arenas: &Arc<ArenaPool>,
+    memory: MemoryBound,
+) -> (View, MemtableWriter) {
+    let full_bytes = options.memtable_bytes.min(memory.part(MEMTABLES_IN_MEMORY));
+    let (writer, table) = memtable::new_in(options.memtable, full_bytes, arenas);
     (View { memtable: MemSlot::new(table), immutables: Vec::new(), tree: Arc::new(tree) }, writer)
 }
 
@@ -430,7 +458,7 @@ impl Replay<'_> {
                 continue;
             }
             // An empty memtable takes memory too; setting it aside would flush nothing, for ever.
-            if !active.slot.table.is_empty() && active.slot.table.bytes() >= active.keyspace.options.memtable_bytes {
+            if !active.slot.table.is_empty() && active.slot.table.bytes() >= active.slot.table.full_bytes() {
                 self.immutable_bytes += active.set_aside(self.arenas);
             }
             active.slot.note_segment(segment);
@@ -541,7 +569,7 @@ impl Core {
         let tree = Tree::empty();
         let kept = to_usize(u64::from(self.options.decision_records));
         let ring = Ring::new(kept, Vec::new());
-        let (view, writer) = first_view(options, tree, &self.arenas);
+        let (view, writer) = first_view(options, tree, &self.arenas, MemoryBound::of(&*self.fs));
         let keyspace = keyspace_core(id, name, options.clone(), view, ring, policy, self.now_ms());
         let mut state = self.writer.lock();
         let active = ActiveMemtable::of(&keyspace, writer);

@@ -217,14 +217,14 @@ impl Core {
             let debt = keyspace.limits().debt(to_f64(runs) - compactions.runs_merged_so_far(keyspace.id));
             // How many memtables may still be set aside before the oldest of them must be on disk.
             let limit = self.immutable_limit(keyspace);
-            let spare = limit.saturating_sub(memory.waiting).div_ceil(keyspace.options.memtable_bytes.max(1));
+            let memtable = &view.memtable.table;
+            let spare = limit.saturating_sub(memory.waiting).div_ceil(memtable.full_bytes().max(1));
             let control = &keyspace.options.write_control;
             let sustained = keyspace.pace.learn(control, &work, debt, flushing_ns, now);
             let by_debt = control.rate(debt, &sustained);
             // The memtable in use fills first, and then one for each run that there may be more.
             let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
-            let room =
-                rooms.saturating_mul(keyspace.options.memtable_bytes).saturating_sub(view.memtable.table.bytes());
+            let room = rooms.saturating_mul(memtable.full_bytes()).saturating_sub(memtable.bytes());
             let ending = compactions.ending_bytes(keyspace.id);
             // Writers stop in the end whatever the debt is, so they may be no faster than to get there when there is room again.
             let is_delay = matches!(control, WriteControl::Delay(_));
@@ -244,10 +244,10 @@ impl Core {
                 contract::rate_for(room, relief_s(relief_bytes)?, stall.as_secs_f64())
             });
             // The same for memory.
-            let left = keyspace.options.memtable_bytes.saturating_sub(view.memtable.table.bytes()).min(memory.active);
+            let left = memtable.full_bytes().saturating_sub(memtable.bytes()).min(memory.active);
             let by_flush = if spare == 0 { slowly(left, memory.relief_s) } else { None };
             let by_flush_contract = keyspace.options.max_write_stall.and_then(|stall| {
-                let room = left.saturating_add(spare.saturating_mul(keyspace.options.memtable_bytes));
+                let room = left.saturating_add(spare.saturating_mul(memtable.full_bytes()));
                 contract::rate_for(room, memory.relief_s?, stall.as_secs_f64())
             });
             let bounds = [by_room, by_contract, by_flush, by_flush_contract];
@@ -263,7 +263,8 @@ impl Core {
         let limit = keyspace.stop_runs.load(Relaxed);
         // With one memtable more writers wait for flushes.
         let waiting = self.immutable_bytes.load(Relaxed);
-        let is_full = waiting > 0 && waiting + keyspace.options.memtable_bytes >= self.immutable_limit(keyspace);
+        let memtable_bytes = keyspace.view.load().memtable.table.full_bytes();
+        let is_full = waiting > 0 && waiting + memtable_bytes >= self.immutable_limit(keyspace);
         if debt >= WARN_DEBT || runs >= limit || is_full {
             if !keyspace.warned.swap(true, Relaxed) {
                 keyspace.untold.lock().push(Event::StallAhead { keyspace: keyspace.id, debt, runs, limit });

@@ -61,16 +61,17 @@ pub(crate) struct ActiveMemtable {
 }
 
 impl ActiveMemtable {
-    fn new(keyspace: Arc<KeyspaceCore>, arenas: &Arc<ArenaPool>) -> ActiveMemtable {
-        let options = &keyspace.options;
-        let (writer, table) = memtable::new_in(options.memtable, options.memtable_bytes, arenas);
+    /// An empty one like this.
+    fn next(&self, arenas: &Arc<ArenaPool>) -> ActiveMemtable {
+        let keyspace = Arc::clone(&self.keyspace);
+        let (writer, table) = memtable::new_in(keyspace.options.memtable, self.slot.table.full_bytes(), arenas);
         ActiveMemtable { keyspace, writer, slot: MemSlot::new(table) }
     }
 
     /// Makes the memtable an immutable one and begins a new one; returns the bytes of the old one.
     pub(crate) fn set_aside(&mut self, arenas: &Arc<ArenaPool>) -> u64 {
         let keyspace = Arc::clone(&self.keyspace);
-        let full = std::mem::replace(self, ActiveMemtable::new(Arc::clone(&keyspace), arenas));
+        let full = std::mem::replace(self, self.next(arenas));
         let (fresh, bytes) = (Arc::clone(&self.slot), full.slot.table.bytes());
         keyspace.change_view(|view| {
             let mut immutables = Vec::with_capacity(view.immutables.len() + 1);
@@ -323,7 +324,7 @@ impl Core {
             return Err(Stall::Shape);
         }
         let keyspace = &active.keyspace;
-        let full = active.slot.table.bytes() >= keyspace.options.memtable_bytes;
+        let full = active.slot.table.bytes() >= active.slot.table.full_bytes();
         let budget_used = state.active_bytes >= self.options.write_memory_bytes / 2;
         if !full && !budget_used && !state.log_rolled {
             return Ok(());

@@ -134,6 +134,10 @@ pub trait Fs: Send + Sync + 'static {
     fn lock(&self, path: &Path, ctx: IoCtx) -> io::Result<Box<dyn FileLock>>;
     /// Bytes that can still be written in the file system of `dir`.
     fn free_bytes(&self, dir: &Path) -> io::Result<u64>;
+    /// The memory that this process may have, pages of files included; none if that has no bound.
+    fn memory_bytes(&self) -> Option<u64> {
+        None
+    }
 }
 
 /// A file that grows at its end.

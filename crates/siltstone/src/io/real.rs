@@ -6,6 +6,7 @@
 #![expect(clippy::disallowed_methods, clippy::disallowed_types, reason = "this module is the seam to std::fs")]
 
 mod direct;
+mod memory;
 #[cfg(test)]
 mod tests;
 
@@ -188,6 +189,10 @@ impl Fs for RealFs {
     fn free_bytes(&self, dir: &Path) -> io::Result<u64> {
         let stat = rustix::fs::statvfs(dir)?;
         Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        Some(memory::bytes())
     }
 }
 

@@ -36,6 +36,7 @@ pub struct Memtable {
     index: Index,
     arena: Arena,
     filter: Words,
+    full_bytes: u64,
     stats: Stats,
 }
 
@@ -64,16 +65,16 @@ struct Stats {
     max_seq: AtomicU64,
 }
 
-/// A new memtable that is expected to be flushed at about `capacity_bytes`. It may grow beyond (to 32 GiB), a little slower.
-pub fn new(kind: MemtableKind, capacity_bytes: u64) -> (MemtableWriter, Arc<Memtable>) {
-    new_in(kind, capacity_bytes, &Arc::default())
+/// A new memtable that is to be flushed at `full_bytes`. It may grow beyond (to 32 GiB), a little slower.
+pub fn new(kind: MemtableKind, full_bytes: u64) -> (MemtableWriter, Arc<Memtable>) {
+    new_in(kind, full_bytes, &Arc::default())
 }
 
 /// As [`new`], with memory of earlier memtables if `pool` has some.
-pub fn new_in(kind: MemtableKind, capacity_bytes: u64, pool: &Arc<ArenaPool>) -> (MemtableWriter, Arc<Memtable>) {
-    let words = filter::words(capacity_bytes);
+pub fn new_in(kind: MemtableKind, full_bytes: u64, pool: &Arc<ArenaPool>) -> (MemtableWriter, Arc<Memtable>) {
+    let words = filter::words(full_bytes);
     // Writers overshoot by a batch, and a tree's nodes are allocated before they fill.
-    let (arena, mut bump) = arena::new(capacity_bytes + capacity_bytes / 8 + to_u64(words) * 8 + 2048, pool);
+    let (arena, mut bump) = arena::new(full_bytes + full_bytes / 8 + to_u64(words) * 8 + 2048, pool);
     let filter = bump.words(&arena, words);
     let (index, tree) = match kind {
         MemtableKind::Tree => {
@@ -84,7 +85,7 @@ pub fn new_in(kind: MemtableKind, capacity_bytes: u64, pool: &Arc<ArenaPool>) ->
     };
     let stats = Stats::default();
     stats.bytes.store(bump.used(), Ordering::Relaxed);
-    let table = Arc::new(Memtable { index, arena, filter, stats });
+    let table = Arc::new(Memtable { index, arena, filter, full_bytes, stats });
     (MemtableWriter { table: Arc::clone(&table), bump, tree }, table)
 }
 
@@ -160,6 +161,11 @@ impl Memtable {
             Index::Vector(vector) => vector.get(&self.arena, key, trailer),
         };
         found.map(|entry| (entry.trailer, entry.value))
+    }
+
+    /// The bytes at which it is to be flushed.
+    pub fn full_bytes(&self) -> u64 {
+        self.full_bytes
     }
 
     /// The memory that records and index take, in bytes. Never falls.

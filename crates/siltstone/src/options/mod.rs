@@ -70,7 +70,8 @@ pub struct Options {
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
     /// Size of a log segment. Default 16 MiB: two or three are in memory at a time, and count as
-    /// memory, so a segment is never larger than a quarter of `write_memory_bytes`. A record that does not fit gets a segment of its own size,
+    /// memory, so a segment is never larger than a quarter of `write_memory_bytes`, nor than a 64th of the memory that the process may
+    /// have (the machine's, or what its control group allows; 1 MiB is always allowed). A record that does not fit gets a segment of its own size,
     /// and a log whose writers rest goes on in one of a quarter.
     pub segment_bytes: u64,
     /// When the log exceeds this from the first segment on that a mutable memtable needs, that memtable is set aside for its flush. What memtables need
@@ -129,7 +130,8 @@ pub enum MemtableKind {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct KeyspaceOptions {
-    /// A memtable of this size is flushed. Default 64 MiB.
+    /// A memtable of this size is flushed, or of an eighth of the memory that the process may have (as of `log.segment_bytes`) where that is
+    /// less. Capacities of levels follow this size in any case. Default 64 MiB.
     pub memtable_bytes: u64,
     /// Its structure. Default `tree`.
     pub memtable: MemtableKind,

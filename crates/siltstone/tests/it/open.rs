@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
 use siltstone::io::{Fs, IoClass, IoCtx, Rng};
-use siltstone::{Db, Durability, Env, ErrorKind, Options};
+use siltstone::{Db, Durability, Env, ErrorKind, Keyspace, Options};
 
 use crate::db::{key, simulated, tiny};
 
@@ -49,6 +49,31 @@ fn short_sessions_do_not_fill_the_disk_with_their_logs() {
     db.close().unwrap();
     open().close().unwrap();
     assert!(log_bytes() <= options.log.segment_bytes, "{} bytes of a dropped keyspace", log_bytes());
+}
+
+/// In a container of 384 MiB three memtables of 64 MiB and a log as long were all the memory that there was: the system wrote the log out just before
+/// it was removed.
+#[test]
+fn where_memory_is_short_memtables_and_log_segments_are_small() {
+    // Memtables that are set aside after writes and after the log was read again, and the longest log segment.
+    let filled = |memory: Option<u64>| {
+        let fs = SimFs::new(&SimClock::new(), 1);
+        fs.set_memory(memory);
+        let open = || Db::open_with("/store", Options::default(), simulated(&fs)).unwrap();
+        let set_aside = |db: &Db| db.stats().keyspaces.iter().map(|keyspace| keyspace.immutables).sum::<u64>();
+        let db = open();
+        let other = db.create_keyspace("other", Options::default().keyspace).unwrap();
+        let fill = |keyspace: &Keyspace| (0..14 << 10).for_each(|n| keyspace.put(key(n), "x".repeat(1000)).unwrap());
+        fill(&db.default_keyspace());
+        fill(&other);
+        let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
+        let longest = logs.map(|(_, bytes)| bytes).max().unwrap();
+        let before = set_aside(&db);
+        db.close().unwrap();
+        (before, set_aside(&open()), longest)
+    };
+    assert_eq!(filled(None), (0, 0, 16 << 20));
+    assert_eq!(filled(Some(64 << 20)), (2, 2, 1 << 20), "memtables of 8 MiB");
 }
 
 /// Only the parent of the store's own folder was synced, and not even that one if the path was a bare name: a power loss took the folders above, and

@@ -43,6 +43,7 @@ pub(super) struct State {
     log: Option<OpLog>,
     trace: u64,
     read_only: bool,
+    memory_bytes: Option<u64>,
     violations: Vec<String>,
 }
 
@@ -74,6 +75,7 @@ impl SimFs {
             log: None,
             trace: 0,
             read_only: false,
+            memory_bytes: None,
             violations: Vec::new(),
         };
         SimFs { shared: Arc::new(Shared { clock, state: Mutex::new(state) }) }
@@ -205,6 +207,15 @@ impl SimFs {
     /// Files and locks that are open.
     pub fn open_handles(&self) -> u64 {
         self.shared.state.lock().open_handles
+    }
+
+    /// Sets the memory that a process may have; `None`, as at first, is no bound.
+    pub fn set_memory(&self, bytes: Option<u64>) {
+        self.shared.state.lock().memory_bytes = bytes;
+    }
+
+    pub(super) fn memory(&self) -> Option<u64> {
+        self.shared.state.lock().memory_bytes
     }
 
     /// In the read-only role each mutation fails with `EROFS` and is remembered as a violation.

@@ -204,6 +204,10 @@ impl Fs for SimFs {
         let call = Call::new(CallKind::FreeBytes, IoCtx::foreground(IoClass::Meta), dir, false);
         self.shared.call(&call, |state, _| Ok(state.disk.free()))
     }
+
+    fn memory_bytes(&self) -> Option<u64> {
+        self.memory()
+    }
 }
 
 impl SimFs {
