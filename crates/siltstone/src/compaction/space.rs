@@ -29,25 +29,32 @@ pub fn worst_case(files: &[&Arc<FileMeta>], file_bytes: u64, percent: u64) -> u6
 }
 
 /// The largest part of a merge that is legal and costs at most `budget`; none if no part of it is small enough.
+///
+/// Whatever the merge does with the older of its runs, a part brings everything to the place of the oldest: so data only ever goes down by parts,
+/// and two merges of which each undoes the other's parts do not go on for ever.
 pub fn cut(view: &LsmView<'_>, plan: &Plan, budget: u64, cost: impl Fn(&[&Arc<FileMeta>]) -> u64) -> Option<Plan> {
     debug_assert_eq!(plan.action, Action::Merge);
+    let oldest = plan.inputs.last()?.place();
+    let output = if oldest > plan.output { oldest } else { plan.output };
+    // A run alone is written anew where it stands.
+    let is_to_move = |input: &PlanInput| input.place() != output || plan.inputs.len() == 1;
     // Newer runs may stay behind, older ones not.
     (0..plan.inputs.len()).find_map(|left| {
-        let inputs = part_of(&plan.inputs[left..], budget, &cost)?;
+        let inputs = part_of(&plan.inputs[left..], budget, &cost, is_to_move)?;
         let read_bytes = inputs.iter().flat_map(|input| &input.files).map(|file| file.bytes).sum();
-        let mut part = Plan { inputs, cursor: None, ..plan.clone() };
-        if plan.inputs[0].place() == plan.output {
-            // Runs of one level are joined: the newest of those that take part gives its place.
-            part.output = part.inputs[0].place();
-        }
+        let mut part = Plan { inputs, output, cursor: None, ..plan.clone() };
         (part.record.read_bytes, part.record.write_bytes) = (read_bytes, read_bytes);
-        let moves_on = part.inputs.iter().any(|input| input.place() != part.output) || plan.inputs.len() == 1;
-        (moves_on && part.check(view).is_ok()).then_some(part)
+        part.check(view).is_ok().then_some(part)
     })
 }
 
-/// The files of the first keys that fit the budget, with all that they overlap.
-fn part_of(inputs: &[PlanInput], budget: u64, cost: &impl Fn(&[&Arc<FileMeta>]) -> u64) -> Option<Vec<PlanInput>> {
+/// The files of the first keys that are to move and fit the budget, with all that they overlap.
+fn part_of(
+    inputs: &[PlanInput],
+    budget: u64,
+    cost: &impl Fn(&[&Arc<FileMeta>]) -> u64,
+    is_to_move: impl Fn(&PlanInput) -> bool,
+) -> Option<Vec<PlanInput>> {
     let mut files: Vec<(usize, &Arc<FileMeta>)> =
         inputs.iter().enumerate().flat_map(|(n, input)| input.files.iter().map(move |file| (n, file))).collect();
     files.sort_by(|(_, a), (_, b)| a.smallest.cmp(&b.smallest));
@@ -61,12 +68,47 @@ fn part_of(inputs: &[PlanInput], budget: u64, cost: &impl Fn(&[&Arc<FileMeta>]) 
         }
         reach = Some(so_far);
     }
-    let fits = |end: &usize| cost(&files[..*end].iter().map(|(_, file)| *file).collect::<Vec<_>>()) <= budget;
-    let taken = ends[..ends.partition_point(fits)].last().copied().unwrap_or(0);
+    // And it begins there, too: what an earlier part brought to the output is not written again.
+    let first = files.iter().position(|(n, _)| is_to_move(&inputs[*n]))?;
+    let begin = ends.iter().copied().take_while(|end| *end <= first).last().unwrap_or(0);
+    let fits = |end: &usize| {
+        let files = files.get(begin..*end).unwrap_or_default();
+        cost(&files.iter().map(|(_, file)| *file).collect::<Vec<_>>()) <= budget
+    };
+    let taken = ends[..ends.partition_point(fits)].last().copied().filter(|end| *end > begin)?;
     let mut part: Vec<PlanInput> = inputs.iter().map(|input| PlanInput { files: Vec::new(), ..*input }).collect();
-    for (n, file) in &files[..taken] {
+    for (n, file) in &files[begin..taken] {
         part[*n].files.push(Arc::clone(file));
     }
     part.retain(|input| !input.files.is_empty());
-    (!part.is_empty()).then_some(part)
+    Some(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Sizes, Strategy, plan};
+    use super::*;
+    use crate::version::text::parse;
+
+    const SIZES: Sizes = Sizes { memtable_bytes: 100 << 10, file_bytes: 1000, size_ratio: 0, level1_bytes: 0 };
+
+    /// Parts went to the newest run here and to the oldest there, as their merges would: two merges undid each other's parts for ever.
+    #[test]
+    fn parts_bring_data_to_the_oldest_run_and_leave_it_there() {
+        let strategy = Strategy::named("cassandra-ucs").unwrap();
+        let part = |tree: &str| {
+            let version = parse(tree).unwrap();
+            let view = LsmView::new(&version, SIZES);
+            let plan = plan(&strategy, &view).unwrap().unwrap();
+            let cost = |files: &[&Arc<FileMeta>]| files.iter().map(|file| file.bytes).sum();
+            let part = cut(&view, &plan, 4 << 10, cost).unwrap();
+            let ids: Vec<u64> = part.files().map(|file| file.id.0).collect();
+            assert!(part.inputs.iter().all(|input| input.place() <= part.output), "{part}");
+            assert_eq!(part.output, plan.inputs.last().unwrap().place(), "{part}");
+            ids
+        };
+        let all = "L0 7:a-b:1K 8:m-n:1K\nL0 5:a-b:1K 6:m-n:1K\nL0 3:a-b:1K 4:m-n:1K\nL0 1:a-b:1K 2:m-n:1K\n";
+        assert_eq!(part(all), [7, 5, 3, 1]);
+        assert_eq!(part("L0 8:m-n:1K\nL0 6:m-n:1K\nL0 4:m-n:1K\nL0 1:a-b:4K 2:m-n:1K\n"), [8, 6, 4, 2]);
+    }
 }
