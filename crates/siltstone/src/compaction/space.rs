@@ -35,7 +35,7 @@ pub fn worst_case(files: &[&Arc<FileMeta>], file_bytes: u64, percent: u64) -> u6
 pub fn cut(view: &LsmView<'_>, plan: &Plan, budget: u64, cost: impl Fn(&[&Arc<FileMeta>]) -> u64) -> Option<Plan> {
     debug_assert_eq!(plan.action, Action::Merge);
     let oldest = plan.inputs.last()?.place();
-    let output = if oldest > plan.output { oldest } else { plan.output };
+    let output = oldest.max(plan.output);
     // A run alone is written anew where it stands.
     let is_to_move = |input: &PlanInput| input.place() != output || plan.inputs.len() == 1;
     // Newer runs may stay behind, older ones not.
@@ -85,30 +85,4 @@ fn part_of(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::super::{Sizes, Strategy, plan};
-    use super::*;
-    use crate::version::text::parse;
-
-    const SIZES: Sizes = Sizes { memtable_bytes: 100 << 10, file_bytes: 1000, size_ratio: 0, level1_bytes: 0 };
-
-    /// Parts went to the newest run here and to the oldest there, as their merges would: two merges undid each other's parts for ever.
-    #[test]
-    fn parts_bring_data_to_the_oldest_run_and_leave_it_there() {
-        let strategy = Strategy::named("cassandra-ucs").unwrap();
-        let part = |tree: &str| {
-            let version = parse(tree).unwrap();
-            let view = LsmView::new(&version, SIZES);
-            let plan = plan(&strategy, &view).unwrap().unwrap();
-            let cost = |files: &[&Arc<FileMeta>]| files.iter().map(|file| file.bytes).sum();
-            let part = cut(&view, &plan, 4 << 10, cost).unwrap();
-            let ids: Vec<u64> = part.files().map(|file| file.id.0).collect();
-            assert!(part.inputs.iter().all(|input| input.place() <= part.output), "{part}");
-            assert_eq!(part.output, plan.inputs.last().unwrap().place(), "{part}");
-            ids
-        };
-        let all = "L0 7:a-b:1K 8:m-n:1K\nL0 5:a-b:1K 6:m-n:1K\nL0 3:a-b:1K 4:m-n:1K\nL0 1:a-b:1K 2:m-n:1K\n";
-        assert_eq!(part(all), [7, 5, 3, 1]);
-        assert_eq!(part("L0 8:m-n:1K\nL0 6:m-n:1K\nL0 4:m-n:1K\nL0 1:a-b:4K 2:m-n:1K\n"), [8, 6, 4, 2]);
-    }
-}
+mod tests;
