@@ -113,8 +113,8 @@ pub enum Trigger {
     /// how much of what the tree takes was deleted. It fires in the level whose tombstones free most, for each byte that a merge with the next level moves, as if
     /// those below were spread evenly. Comes after everything that is about sizes. Not while a snapshot keeps what was deleted.
     TombstoneShare {
-        /// As many fire, above 0. Default a third.
-        #[serde(default = "third")]
+        /// As many fire, above 0. Default a quarter.
+        #[serde(default = "quarter")]
         share: f64,
     },
     /// The tree holds much, whatever it is (RocksDB FIFO's max_table_files_size). Value: its bytes. It looks at the whole tree, and takes
@@ -189,8 +189,8 @@ const fn half() -> f64 {
     0.5
 }
 
-const fn third() -> f64 {
-    1.0 / 3.0
+const fn quarter() -> f64 {
+    0.25
 }
 
 const fn two_hundred() -> u32 {

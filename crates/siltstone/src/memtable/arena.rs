@@ -51,6 +51,8 @@ pub(super) struct Words {
 pub(super) struct Arena {
     first: *mut u8,
     first_bytes: u64,
+    /// How far a writer mostly comes in it: no more is made ready ahead of him.
+    expected_bytes: u64,
     /// The first region, there until the arena goes.
     first_region: Region,
     /// The further regions: where each starts in the arena, and its memory. `u64::MAX` while there is none.
@@ -161,9 +163,9 @@ pub(super) struct Bump {
 // SAFETY: the pointer names memory of the arena that the bump belongs to; it moves with the one writer.
 unsafe impl Send for Bump {}
 
-/// A new arena that expects `bytes`, and its allocator.
-pub(super) fn new(bytes: u64, pool: &Arc<ArenaPool>) -> (Arena, Bump) {
-    let len = to_usize(bytes.clamp(1024, LIMIT / 2));
+/// A new arena that expects `bytes`, with room for `slack` more in its first region, and its allocator.
+pub(super) fn new(bytes: u64, slack: u64, pool: &Arc<ArenaPool>) -> (Arena, Bump) {
+    let len = to_usize((bytes + slack).clamp(1024, LIMIT / 2));
     let pooled = if len >= HUGE_FROM { pool.take(len) } else { None };
     let dirty = pooled.is_some();
     let region = pooled.map_or_else(|| Region::new(len), |pages| Region::Huge(Some(pages)));
@@ -173,6 +175,7 @@ pub(super) fn new(bytes: u64, pool: &Arc<ArenaPool>) -> (Arena, Bump) {
     let arena = Arena {
         first: region.base(),
         first_bytes: to_u64(region.len()),
+        expected_bytes: bytes,
         first_region: region,
         starts: [const { AtomicU64::new(u64::MAX) }; MAX_REGIONS],
         bases: [const { AtomicPtr::new(ptr::null_mut()) }; MAX_REGIONS],
@@ -207,7 +210,7 @@ impl Arena {
     /// How much of the first region should be ready for a writer who has used `used` bytes.
     pub(super) fn ahead(&self, used: u64) -> u64 {
         let is_one_of_few = self.pool.used.load(Ordering::Relaxed) <= POOLED + 1;
-        used * AHEAD_SHARE + if is_one_of_few { AHEAD_BYTES } else { 0 }
+        (used * AHEAD_SHARE + if is_one_of_few { AHEAD_BYTES } else { 0 }).min(self.expected_bytes)
     }
 
     #[cold]

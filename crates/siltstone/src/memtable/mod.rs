@@ -73,8 +73,9 @@ pub fn new(kind: MemtableKind, full_bytes: u64) -> (MemtableWriter, Arc<Memtable
 /// As [`new`], with memory of earlier memtables if `pool` has some.
 pub fn new_in(kind: MemtableKind, full_bytes: u64, pool: &Arc<ArenaPool>) -> (MemtableWriter, Arc<Memtable>) {
     let words = filter::words(full_bytes);
-    // Writers overshoot by a batch, and a tree's nodes are allocated before they fill.
-    let (arena, mut bump) = arena::new(full_bytes + full_bytes / 8 + to_u64(words) * 8 + 2048, pool);
+    // Nodes begin at lines. Writers overshoot by a batch, and a tree's nodes are allocated before they fill.
+    let (expected, slack) = (full_bytes + full_bytes / 64 + to_u64(words) * 8, full_bytes / 8 + 2048);
+    let (arena, mut bump) = arena::new(expected, slack, pool);
     let filter = bump.words(&arena, words);
     let (index, tree) = match kind {
         MemtableKind::Tree => {
