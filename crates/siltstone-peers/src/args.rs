@@ -148,9 +148,9 @@ pub(crate) struct Load {
     /// Operations of a workload that reads
     #[arg(long, default_value_t = 500_000)]
     pub(crate) reads: u64,
-    /// Seconds after which a workload that reads stops, and with --sync any
-    #[arg(long, default_value_t = 5.0)]
-    pub(crate) cap: f64,
+    /// Seconds after which a workload that reads stops, and with --sync any [default: 5, with --memory 30: the system's cache fills at first]
+    #[arg(long)]
+    pub(crate) cap: Option<f64>,
     /// Fixes keys and values
     #[arg(long, default_value_t = 1)]
     pub(crate) seed: u64,
@@ -179,7 +179,7 @@ impl Load {
             num,
             value_bytes: usize::try_from(self.value_bytes)?,
             reads: self.reads,
-            cap_s: self.cap,
+            cap_s: self.cap.unwrap_or(if self.common.memory.is_some() { 30.0 } else { 5.0 }),
             seed: self.seed,
             filled: false,
         };

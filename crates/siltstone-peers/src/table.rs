@@ -120,7 +120,7 @@ impl Grid {
             num: None,
             value_bytes,
             reads: self.reads.unwrap_or(if self.quick { 50_000 } else { 500_000 }),
-            cap: 5.0,
+            cap: None,
             seed: self.seed,
             setting: Setting { cache: 0, cache_share: Some(cache_share), compression },
             common: self.common.clone(),

@@ -21,6 +21,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::Mutex;
 
 use crate::cache::frames::{Claim, FramePool, Owner, Pinned, frames_in, slot_of};
+use crate::cache::shelf::{Kept, Shelf};
 use crate::io::HUGE_PAGE_BYTES;
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd::prefetch_address;
@@ -48,6 +49,8 @@ pub struct BlockCache {
     counters: Box<[Stripe]>,
     /// Calls for [`prepare`](BlockCache::prepare).
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Where open tables have what they keep in memory.
+    shelf: Shelf,
 }
 
 /// Numbers of parked frames and boxes, to be taken again.
@@ -101,7 +104,7 @@ fn stripe() -> usize {
 pub(crate) struct Slots {
     cache: Arc<BlockCache>,
     table: u32,
-    slots: Box<[AtomicU32]>,
+    slots: Kept<AtomicU32>,
 }
 
 impl BlockCache {
@@ -129,7 +132,13 @@ impl BlockCache {
             next_table: AtomicU32::new(0),
             counters: (0..STRIPES).map(|_| Stripe::default()).collect(),
             wake: OnceLock::new(),
+            shelf: Shelf::default(),
         }
+    }
+
+    /// Where tables that are open for readers have what they keep in memory.
+    pub(crate) fn shelf(&self) -> &Shelf {
+        &self.shelf
     }
 
     /// Whom to call when it is time to [`prepare`](Self::prepare). The first one stays.
@@ -329,11 +338,12 @@ pub(crate) struct Room<'a> {
 }
 
 impl Slots {
-    /// The share of a new table with `blocks` blocks.
-    pub(crate) fn new(cache: Arc<BlockCache>, blocks: usize) -> Slots {
+    /// The share of a new table with `blocks` blocks, which lies on the shelf if there is one.
+    pub(crate) fn new(cache: Arc<BlockCache>, blocks: usize, shelf: Option<&Shelf>) -> Slots {
         // After four billion tables numbers begin again; by then no frame of the first ones is left.
         let table = cache.next_table.fetch_add(1, Ordering::Relaxed) % (u32::MAX - 1);
-        Slots { cache, table, slots: (0..blocks).map(|_| AtomicU32::new(0)).collect() }
+        let slots = Kept::new((0..blocks).map(|_| AtomicU32::new(0)).collect(), shelf);
+        Slots { cache, table, slots }
     }
 
     /// The cache.

@@ -19,9 +19,7 @@ use crate::io::HugePages;
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd::{Line, prefetch_address};
 
-/// Zeroed bytes that begin at a cache line; large ones on huge pages.
-pub(crate) struct AlignedBytes(Memory, usize);
-
+/// Zeroed bytes that begin at a cache line; many of them on huge pages.
 enum Memory {
     Lines(Vec<Line>),
     Pages(HugePages),
@@ -33,45 +31,23 @@ const LEAST_AHEAD: usize = 16 << 20;
 /// From this size on, memory is asked for as huge pages.
 const PAGES_FROM: usize = 3 << 19;
 
-impl AlignedBytes {
-    /// `len` zero bytes.
-    pub(crate) fn new(len: usize) -> AlignedBytes {
+impl Memory {
+    /// `len` zero bytes at least.
+    fn new(len: usize) -> Memory {
         if len >= PAGES_FROM
             && let Ok(pages) = HugePages::new(to_u64(len))
         {
-            return AlignedBytes(Memory::Pages(pages), len);
+            return Memory::Pages(pages);
         }
-        AlignedBytes(Memory::Lines(vec![Line([0; 8]); len.div_ceil(64)]), len)
+        Memory::Lines(vec![Line([0; 8]); len.div_ceil(64)])
     }
 
     #[inline(always)]
     fn start(&self) -> *const u8 {
-        match &self.0 {
+        match self {
             Memory::Lines(lines) => lines.as_ptr().cast(),
             Memory::Pages(pages) => pages.as_ptr(),
         }
-    }
-
-    /// The bytes.
-    #[inline(always)]
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: both kinds of memory hold at least `len` initialized bytes, which only `bytes_mut` changes.
-        unsafe { std::slice::from_raw_parts(self.start(), self.1) }
-    }
-
-    /// Forgets what comes after the first `len` bytes.
-    pub(crate) fn truncate(&mut self, len: usize) {
-        self.1 = self.1.min(len);
-    }
-
-    /// The bytes, to be written.
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let start = match &mut self.0 {
-            Memory::Lines(lines) => lines.as_mut_ptr().cast(),
-            Memory::Pages(pages) => pages.as_ptr(),
-        };
-        // SAFETY: as in `bytes`; `&mut self` makes this the only access.
-        unsafe { std::slice::from_raw_parts_mut(start, self.1) }
     }
 }
 
@@ -98,7 +74,7 @@ struct Meta {
 
 /// Frames `0..frames` are equal parts of one piece of memory; `frames..frames + boxes` hold a buffer each.
 pub(crate) struct FramePool {
-    memory: AlignedBytes,
+    memory: Memory,
     frame_bytes: usize,
     frames: usize,
     metas: Box<[Meta]>,
@@ -114,7 +90,7 @@ impl FramePool {
     pub(crate) fn new(frames: usize, frame_bytes: usize, boxes: usize) -> FramePool {
         let meta = || Meta { word: PinWord::claimed(), len: AtomicU32::new(0), owner: AtomicU64::new(u64::MAX) };
         FramePool {
-            memory: AlignedBytes::new(frames * frame_bytes),
+            memory: Memory::new(frames * frame_bytes),
             frame_bytes,
             frames,
             metas: (0..frames + boxes).map(|_| meta()).collect(),
@@ -125,7 +101,7 @@ impl FramePool {
     /// Takes the next huge page from the system if those for the first `used` frames, and for as many more, are not there; whether it did.
     /// Frames from `most` on are left alone. Called by one thread.
     pub(crate) fn prepare(&self, used: usize, most: usize) -> bool {
-        let Memory::Pages(pages) = &self.memory.0 else { return false };
+        let Memory::Pages(pages) = &self.memory else { return false };
         let ahead = (used * self.frame_bytes).max(LEAST_AHEAD);
         let wanted = (used * self.frame_bytes + ahead).min(most.min(self.frames) * self.frame_bytes);
         used > 0 && pages.prepare(to_u64(wanted))
@@ -133,7 +109,7 @@ impl FramePool {
 
     /// How many frames lie in memory that is ready; all where it is not prepared.
     pub(crate) fn ready_frames(&self) -> usize {
-        match &self.memory.0 {
+        match &self.memory {
             Memory::Pages(pages) => to_usize(pages.ready()) / self.frame_bytes,
             Memory::Lines(_) => self.frames,
         }
@@ -296,7 +272,7 @@ impl Claim<'_> {
             return;
         }
         let (start, len) = self.pool.place(self.frame);
-        if matches!(self.pool.memory.0, Memory::Pages(_)) && len.is_multiple_of(rustix::param::page_size()) {
+        if matches!(self.pool.memory, Memory::Pages(_)) && len.is_multiple_of(rustix::param::page_size()) {
             // SAFETY: the range is within our private mapping, is a whole number of pages (the mapping begins at one), and
             // the claim excludes every other access.
             let _ = unsafe { rustix::mm::madvise(start.cast_mut().cast(), len, Advice::LinuxDontNeed) };

@@ -273,7 +273,7 @@ fn memory_is_made_ready_ahead_of_its_use_and_within_the_budget() {
         waker.fetch_add(1, Ordering::Relaxed);
     });
     assert!(!cache.prepare(), "a cache that nobody uses takes no memory");
-    let slots = Slots::new(Arc::clone(&cache), 10 * PIECE / DEFAULT_FRAME_BYTES);
+    let slots = Slots::new(Arc::clone(&cache), 10 * PIECE / DEFAULT_FRAME_BYTES, None);
     let fill = |block: usize| {
         let mut room = slots.room(block, DEFAULT_FRAME_BYTES, 0).unwrap();
         room.bytes_mut().fill(7);

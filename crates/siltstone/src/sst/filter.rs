@@ -4,7 +4,7 @@
 //! and so on. Bits per key may be fractional: the number of lines is `keys * bits / 512`, rounded up. False positives at 10
 //! bits are about 1 %, a fifth more than a flat Bloom filter's.
 
-use crate::cache::frames::AlignedBytes;
+use crate::cache::shelf::{Kept, Shelf};
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::simd;
 
@@ -15,9 +15,13 @@ const TAIL_BYTES: usize = 2;
 const LINE_BYTES: usize = 64;
 const MAX_PROBES: u8 = 24;
 
+/// One that begins where a line of the processor's cache does.
+#[repr(C, align(64))]
+struct Line([u8; LINE_BYTES]);
+
 /// A filter in memory; without lines it lets everything through.
 pub(crate) struct Filter {
-    lines: AlignedBytes,
+    lines: Kept<Line>,
     count: u32,
     probes: u8,
 }
@@ -45,18 +49,17 @@ fn probe(hash: u64, probes: u8, mut with: impl FnMut(usize, u8) -> bool) -> bool
 impl Filter {
     /// The filter that lets everything through.
     pub(crate) fn none() -> Filter {
-        Filter { lines: AlignedBytes::new(0), count: 0, probes: 0 }
+        Filter { lines: Kept::new(Vec::new(), None), count: 0, probes: 0 }
     }
 
-    /// Takes over a filter block that was read into memory (without its trailer).
-    pub(crate) fn parse(block: AlignedBytes) -> Option<Filter> {
-        let bytes = block.bytes();
-        let lines = bytes.len().checked_sub(TAIL_BYTES)?;
-        let (kind, probes) = (bytes[lines], bytes[lines + 1]);
-        let count = u32::try_from(lines / LINE_BYTES).ok()?;
-        let fits =
-            kind == KIND_BLOCKED_BLOOM && (1..=MAX_PROBES).contains(&probes) && lines % LINE_BYTES == 0 && count > 0;
-        fits.then_some(Filter { lines: block, count, probes })
+    /// The filter of a block that was read (without its trailer), on the shelf if there is one. None if it is damaged.
+    pub(crate) fn parse(block: &[u8], shelf: Option<&Shelf>) -> Option<Filter> {
+        let (lines, &[kind, probes]) = block.split_last_chunk::<TAIL_BYTES>()?;
+        let (lines, rest) = lines.as_chunks::<LINE_BYTES>();
+        let count = u32::try_from(lines.len()).ok()?;
+        let fits = kind == KIND_BLOCKED_BLOOM && (1..=MAX_PROBES).contains(&probes) && rest.is_empty() && count > 0;
+        let lines = || lines.iter().map(|line| Line(*line)).collect();
+        fits.then(|| Filter { lines: Kept::new(lines(), shelf), count, probes })
     }
 
     /// False if no key with this hash was added.
@@ -65,8 +68,7 @@ impl Filter {
         if self.count == 0 {
             return true;
         }
-        let at = line_of(hash, self.count) * LINE_BYTES;
-        let Some(line) = self.lines.bytes().get(at..).and_then(|rest| rest.first_chunk::<LINE_BYTES>()) else {
+        let Some(Line(line)) = self.lines.get(line_of(hash, self.count)) else {
             return true;
         };
         probe(hash, self.probes, |byte, mask| line[byte] & mask != 0)
@@ -75,12 +77,14 @@ impl Filter {
     /// Starts fetching the line that [`may_contain`](Self::may_contain) will touch.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u64) {
-        simd::prefetch(self.lines.bytes(), line_of(hash, self.count).wrapping_mul(LINE_BYTES));
+        if let Some(line) = self.lines.get(line_of(hash, self.count)) {
+            simd::prefetch_address(line);
+        }
     }
 
     /// Bytes of memory.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        to_u64(self.lines.bytes().len())
+        to_u64(size_of_val(&self.lines[..]))
     }
 }
 
@@ -151,9 +155,7 @@ mod tests {
     fn build(hashes: &[u64], bits: f64) -> Filter {
         let mut out = Vec::new();
         assert!(write(hashes, bits, &mut out));
-        let mut block = AlignedBytes::new(out.len());
-        block.bytes_mut().copy_from_slice(&out);
-        Filter::parse(block).unwrap()
+        Filter::parse(&out, None).unwrap()
     }
 
     #[test]

@@ -19,6 +19,7 @@
 
 use std::cmp::Ordering;
 
+use crate::cache::shelf::{Kept, Shelf};
 use crate::codec::{put_varint, varint64};
 use crate::key::{MAX_KEY_BYTES, Trailer, compare};
 use crate::num::{to_u32, to_u64, to_usize};
@@ -165,15 +166,15 @@ pub(crate) fn parse_top(top: &[u8]) -> Option<(Vec<Partition>, u64)> {
 pub(crate) struct Fences {
     /// What all separators begin with.
     prefix: Vec<u8>,
-    lines: Vec<Line>,
+    lines: Kept<Line>,
     /// Where each level begins in `lines`, the root first.
     levels: Vec<u32>,
     largest_head: u64,
     /// Where each separator ends in `separators`, with the flag [`EXACT`].
-    ends: Vec<u32>,
-    separators: Vec<u8>,
-    offsets: Vec<u64>,
-    lens: Vec<u32>,
+    ends: Kept<u32>,
+    separators: Kept<u8>,
+    offsets: Kept<u64>,
+    lens: Kept<u32>,
 }
 
 /// Reads partitions into [`Fences`].
@@ -232,19 +233,18 @@ impl FencesBuilder {
         self.ends.len()
     }
 
-    /// The fences over all blocks added. None if there are none, or separators are out of order.
-    pub(crate) fn finish(self) -> Option<Fences> {
+    /// The fences over all blocks added, on the shelf if there is one. None if there are none, or separators are out of order.
+    pub(crate) fn finish(self, shelf: Option<&Shelf>) -> Option<Fences> {
         let mut fences = Fences {
             prefix: Vec::new(),
-            lines: Vec::new(),
+            lines: Kept::new(Vec::new(), None),
             levels: Vec::new(),
             largest_head: 0,
-            ends: self.ends,
-            separators: self.separators,
-            offsets: self.offsets,
-            lens: self.lens,
+            ends: Kept::new(self.ends, shelf),
+            separators: Kept::new(self.separators, shelf),
+            offsets: Kept::new(self.offsets, shelf),
+            lens: Kept::new(self.lens, shelf),
         };
-        fences.separators.shrink_to_fit();
         let blocks = fences.blocks();
         for i in 1..blocks {
             let ((a, at), (b, bt)) = (fences.separator(i - 1), fences.separator(i));
@@ -258,7 +258,8 @@ impl FencesBuilder {
         let skip = fences.prefix.len();
         let heads: Vec<u64> = (0..blocks).map(|i| head(&fences.separator(i).0[skip..])).collect();
         fences.largest_head = *heads.last()?;
-        (fences.lines, fences.levels) = build_tree(&heads);
+        let (lines, levels) = build_tree(&heads);
+        (fences.lines, fences.levels) = (Kept::new(lines, shelf), levels);
         Some(fences)
     }
 }
@@ -466,10 +467,10 @@ mod tests {
                 bad[bit / 8] ^= 1 << (bit % 8);
                 let mut other = FencesBuilder::default();
                 if other.add(&bad, p.blocks, offset).is_some() {
-                    let _ = other.finish();
+                    let _ = other.finish(None);
                 }
             }
-            let read = read.finish().unwrap();
+            let read = read.finish(None).unwrap();
             for (i, (key, exact)) in fences.iter().enumerate() {
                 assert_eq!(read.separator(i), (&key[..], exact.unwrap_or(Trailer(0))));
             }

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::cache::block::{BlockCache, Slots};
-use crate::cache::frames::{AlignedBytes, FramePool, Pinned};
+use crate::cache::frames::{FramePool, Pinned};
+use crate::cache::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx, ReadableFile};
 use crate::key::{SeqNo, Trailer};
@@ -175,8 +176,10 @@ impl Table {
             let what = format!("table is {} bytes long, not {expected_bytes}", file.bytes());
             return Err(Error::corruption(&path, file.bytes().min(expected_bytes), what));
         }
-        let parts = Parts::read(&path, &*file, with_filter, ctx)?;
-        let slots = Slots::new(cache, parts.fences.blocks());
+        // Merges are done with it soon.
+        let shelf = with_filter.then(|| cache.shelf());
+        let parts = Parts::read(&path, &*file, with_filter, shelf, ctx)?;
+        let slots = Slots::new(Arc::clone(&cache), parts.fences.blocks(), shelf);
         let mut table = Table { path, file, id, parts, slots, charged: 0 };
         table.charged = table.memory_bytes();
         table.slots.cache().charge(table.charged);
@@ -476,8 +479,14 @@ pub(crate) fn read(path: &Path, file: &dyn ReadableFile, buf: &mut [u8], offset:
 }
 
 impl Parts {
-    /// Reads everything of a file but its data blocks.
-    pub(crate) fn read(path: &Path, file: &dyn ReadableFile, with_filter: bool, ctx: IoCtx) -> Result<Parts> {
+    /// Reads everything of a file but its data blocks; it lies on the shelf if there is one.
+    pub(crate) fn read(
+        path: &Path,
+        file: &dyn ReadableFile,
+        with_filter: bool,
+        shelf: Option<&Shelf>,
+        ctx: IoCtx,
+    ) -> Result<Parts> {
         let bytes = file.bytes();
         let Some(footer_at) = bytes.checked_sub(to_u64(FOOTER_BYTES)) else {
             return Err(Error::corruption(path, 0, "too short for a table"));
@@ -518,7 +527,7 @@ impl Parts {
         }
         debug_assert_eq!(to_usize(blocks), fences.blocks());
         let fences = fences
-            .finish()
+            .finish(shelf)
             .filter(|fences| fences.separator(fences.blocks() - 1).0 == properties.largest)
             .ok_or_else(|| damage(footer.top_index, "separators out of order"))?;
 
@@ -526,7 +535,7 @@ impl Parts {
             return Err(damage(footer.filter, "properties and footer do not agree on the filter"));
         }
         let filter = if with_filter && footer.filter.len > 0 {
-            Parts::read_filter(path, file, footer.filter, ctx)?
+            Parts::read_filter(path, file, footer.filter, shelf, ctx)?
         } else {
             Filter::none()
         };
@@ -534,15 +543,19 @@ impl Parts {
     }
 
     /// Reads the filter.
-    pub(crate) fn read_filter(path: &Path, file: &dyn ReadableFile, handle: BlockHandle, ctx: IoCtx) -> Result<Filter> {
-        let len = to_usize(handle.len);
-        let mut block = AlignedBytes::new(len + TRAILER_BYTES);
-        read(path, file, block.bytes_mut(), handle.offset, ctx)?;
-        let intact = check_frame(block.bytes()).is_some_and(|(_, tag)| tag == TAG_NONE);
-        if !intact {
-            return Err(Error::corruption(path, handle.offset, "filter checksum does not match"));
-        }
-        block.truncate(len);
-        Filter::parse(block).ok_or_else(|| Error::corruption(path, handle.offset, "filter that cannot be decoded"))
+    fn read_filter(
+        path: &Path,
+        file: &dyn ReadableFile,
+        handle: BlockHandle,
+        shelf: Option<&Shelf>,
+        ctx: IoCtx,
+    ) -> Result<Filter> {
+        let mut block = vec![0; to_usize(handle.len) + TRAILER_BYTES];
+        read(path, file, &mut block, handle.offset, ctx)?;
+        let (filter, _) = check_frame(&block)
+            .filter(|(_, tag)| *tag == TAG_NONE)
+            .ok_or_else(|| Error::corruption(path, handle.offset, "filter checksum does not match"))?;
+        Filter::parse(filter, shelf)
+            .ok_or_else(|| Error::corruption(path, handle.offset, "filter that cannot be decoded"))
     }
 }

@@ -36,7 +36,7 @@ pub(crate) fn verify(table: &Arc<Table>, ctx: IoCtx) -> Result<()> {
 /// What is wrong with the rest of the table, so that its blocks cannot be told apart; what `watch` fails with.
 pub(crate) fn examine(table: &Arc<Table>, ctx: IoCtx, watch: &mut dyn FnMut(u64) -> Result<()>) -> Result<Vec<Flaw>> {
     // Metadata anew from the file: what is in memory may be older than the damage.
-    let fresh = Parts::read(table.path(), table.file(), true, ctx)?;
+    let fresh = Parts::read(table.path(), table.file(), true, None, ctx)?;
     let damage = |what: &str| Error::corruption(table.path(), 0, what);
     if fresh.properties != table.parts.properties || fresh.footer != table.parts.footer {
         return Err(damage("the file was exchanged while it was open"));
