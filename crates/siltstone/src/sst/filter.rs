@@ -155,7 +155,7 @@ mod tests {
     fn build(hashes: &[u64], bits: f64) -> Filter {
         let mut out = Vec::new();
         assert!(write(hashes, bits, &mut out));
-        Filter::parse(&out, None).unwrap()
+        Filter::parse(&out, None).expect("what was just written")
     }
 
     #[test]

@@ -470,7 +470,7 @@ mod tests {
                     let _ = other.finish(None);
                 }
             }
-            let read = read.finish(None).unwrap();
+            let read = read.finish(None).expect("what was just built");
             for (i, (key, exact)) in fences.iter().enumerate() {
                 assert_eq!(read.separator(i), (&key[..], exact.unwrap_or(Trailer(0))));
             }
