@@ -22,7 +22,7 @@ pub(crate) struct Compare {
     #[arg(long, value_delimiter = ',')]
     workloads: Vec<Choice>,
     /// Repetitions; medians are shown
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     reps: u64,
     /// Write settings, raw rows and medians to this file
     #[arg(long)]

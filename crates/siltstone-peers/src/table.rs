@@ -35,13 +35,16 @@ pub(crate) struct Grid {
     /// Block cache as a share of the bytes of all keys and values
     #[arg(long, value_delimiter = ',', default_values = ["all", "third", "fiftieth"])]
     cache_share: Vec<CacheShare>,
-    /// MiB of keys and values in a store [default: 553, which is 5000000 records with values of 100 bytes, with --quick 22]
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
-    data: Option<u64>,
+    /// Records in a store [default: 5000000, with values of 512 bytes or more 1000000; with --quick 200000 and 40000]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(100..))]
+    num: Option<u64>,
+    /// Stores of so many times as many records: `1,10` measures both
+    #[arg(long, value_delimiter = ',', default_values_t = [1], value_parser = clap::value_parser!(u64).range(1..=1000))]
+    times: Vec<u64>,
     /// Operations of a workload that reads; a fifth of them of ycsb-e [default: 500000, with --quick 50000]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     reads: Option<u64>,
-    /// Repetitions; medians are shown [default: 3, with --quick 1]
+    /// Repetitions; medians are shown [default: 5, with --quick 1]
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     reps: Option<u64>,
     /// A first impression in minutes: small stores, which say little about large ones
@@ -77,14 +80,16 @@ struct Part {
 pub(crate) fn run(args: &Grid) -> Result<()> {
     let choices = Choice::sorted(&args.workloads, args.common.sync);
     let mut parts = Vec::new();
-    for &value_bytes in &args.value_bytes {
-        for &compression in &args.compression {
-            for &cache_share in &args.cache_share {
-                parts.push(args.part(value_bytes, compression, cache_share, &choices)?);
+    for &times in &args.times {
+        for &value_bytes in &args.value_bytes {
+            for &compression in &args.compression {
+                for &cache_share in &args.cache_share {
+                    parts.push(args.part(times, value_bytes, compression, cache_share, &choices)?);
+                }
             }
         }
     }
-    let reps = args.reps.unwrap_or(if args.quick { 1 } else { 3 });
+    let reps = args.reps.unwrap_or(if args.quick { 1 } else { 5 });
     let host = args.common.host()?;
     let start = Instant::now();
     let all = parts.len();
@@ -111,13 +116,20 @@ fn left(start: Instant, done: usize, all: usize) -> String {
 impl Grid {
     fn part(
         &self,
+        times: u64,
         value_bytes: u32,
         compression: Compression,
         cache_share: CacheShare,
         choices: &[Choice],
     ) -> Result<Part> {
-        let mut load = Load {
-            num: None,
+        let num = self.num.unwrap_or(match (self.quick, goals::is_large(usize::try_from(value_bytes)?)) {
+            (false, false) => 5_000_000,
+            (false, true) => 1_000_000,
+            (true, false) => 200_000,
+            (true, true) => 40_000,
+        });
+        let load = Load {
+            num: Some(num.saturating_mul(times)),
             value_bytes,
             reads: self.reads.unwrap_or(if self.quick { 50_000 } else { 500_000 }),
             cap: None,
@@ -125,9 +137,6 @@ impl Grid {
             setting: Setting { cache: 0, cache_share: Some(cache_share), compression },
             common: self.common.clone(),
         };
-        let data_mib = self.data.unwrap_or(if self.quick { 22 } else { 553 });
-        load.num = Some((data_mib << 20) / load.job(Vec::new())?.record_bytes());
-        ensure!(load.num() >= 100, "--data {data_mib}: at least 100 records");
         let engines: Vec<Engine> =
             self.engines.iter().copied().filter(|engine| engine.check(compression).is_ok()).collect();
         ensure!(!engines.is_empty(), "no engine of this build can compress with {compression:?}");
