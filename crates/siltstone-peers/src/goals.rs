@@ -110,6 +110,27 @@ fn beside(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::tests::row;
+    use crate::row::Row;
+
+    #[test]
+    fn what_is_settled_has_a_row_and_a_verdict_of_its_own() {
+        let fill = |engine, kops, settled_kops| Row {
+            workload: "fillrandom".to_owned(),
+            settled_kops: Some(settled_kops),
+            ..row(engine, kops)
+        };
+        let rows = [fill(Engine::Siltstone, 90.0, 30.0), fill(Engine::RocksDb, 10.0, 10.0)];
+        let lines = report::summarize(&rows, &[Engine::Siltstone, Engine::RocksDb]);
+        let verdicts = |is_beyond_memory| {
+            let table = overview(&lines, 100, is_beyond_memory);
+            let cells = |line: &str| line.split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+            let rows = table.lines().map(cells).filter(|cells| cells[1].starts_with("fillrandom"));
+            rows.map(|cells| [1, 4, 10].map(|at| cells[at].clone())).collect::<Vec<_>>()
+        };
+        assert_eq!(verdicts(false), [["fillrandom", "9.00", "yes"], ["fillrandom, settled", "3.00", "no"]]);
+        assert_eq!(verdicts(true), [["fillrandom", "9.00", "yes"]]);
+    }
 
     #[test]
     fn a_goal_hangs_on_the_size_of_values_and_on_memory() {

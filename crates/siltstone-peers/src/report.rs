@@ -199,11 +199,11 @@ pub(crate) fn new_table(header: &[&str]) -> Table {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::row::Writer;
 
-    fn row(engine: Engine, kops: f64) -> Row {
+    pub(crate) fn row(engine: Engine, kops: f64) -> Row {
         Row {
             engine,
             workload: "fillseq".to_owned(),
