@@ -208,9 +208,11 @@ pub struct LogSegment {
 
 /// The file behind a log segment.
 pub trait LogFile: Send + Sync {
-    /// Makes the segment's memory ready to be written without page faults, where the system can. It changes no byte, but a sync writes all
-    /// that was made ready: not earlier than needed. Does nothing once the memory is gone.
-    fn prepare(&self) {}
+    /// Makes a part of the segment's memory, which begins at a multiple of the system's page size, ready to be written without page faults, where the
+    /// system can. It changes no byte, but a sync writes all that was made ready: not earlier than needed. Does nothing once the memory is gone.
+    fn prepare(&self, range: Range<u64>) {
+        let _ = range;
+    }
     /// Says that the writer has just stored `data` at `offset` of the segment's memory. Costs nothing on a real file system; a
     /// simulated one learns here what a crash may keep.
     fn written(&self, offset: u64, data: &[u8], ctx: IoCtx);

@@ -3,7 +3,7 @@
 //! The only unsafe code of `io`. Two owners of mappings, each unmapped when dropped:
 //!
 //! - [`Map`]: a log segment, shared with its file, so what is stored survives the death of the process without a system call
-//!   per write. Another thread populates it before it is used: the writer meets no page fault.
+//!   per write. Another thread populates it ahead of the writer, who meets a page fault only where he is faster.
 //! - [`HugePages`]: anonymous memory in 2 MiB pages where the system grants them. A tree walk misses the TLB at nearly every
 //!   step with 4 KiB pages; that was measured to cost more than a tenth of all lookups in memory.
 //!
@@ -11,6 +11,7 @@
 //! full before they are mapped, and only their owner, who holds the store's lock, removes them.
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,12 +78,17 @@ impl Map {
 }
 
 impl MapPages {
-    /// Takes the page faults of the first stores, now and in one go. Changes no byte; the owner may write meanwhile.
-    pub(super) fn prepare(&self) {
+    /// Takes the page faults of the first stores to `range`, which begins with a page, now and in one go. Changes no byte; the owner may write
+    /// meanwhile.
+    pub(super) fn prepare(&self, range: Range<u64>) {
         let Some(mapping) = self.0.upgrade() else { return };
+        let (start, end) = (to_usize(range.start).min(mapping.len), to_usize(range.end).min(mapping.len));
         // Kernels before 5.14 refuse; then faults come one by one, at the first stores.
-        // SAFETY: the range is the whole mapping, which this reference keeps; populating changes no byte.
-        let _ = unsafe { rustix::mm::madvise(mapping.start.as_ptr().cast(), mapping.len, Advice::LinuxPopulateWrite) };
+        // SAFETY: the range lies inside the mapping, which this reference keeps; populating changes no byte.
+        let _ = unsafe {
+            let at = mapping.start.as_ptr().add(start);
+            rustix::mm::madvise(at.cast(), end.saturating_sub(start), Advice::LinuxPopulateWrite)
+        };
     }
 }
 

@@ -385,8 +385,8 @@ impl Segment {
 }
 
 impl LogFile for Segment {
-    fn prepare(&self) {
-        self.pages.prepare();
+    fn prepare(&self, range: Range<u64>) {
+        self.pages.prepare(range);
     }
 
     #[inline]

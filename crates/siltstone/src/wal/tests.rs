@@ -127,7 +127,7 @@ fn a_record_larger_than_a_segment_gets_its_own() {
     let (mut writer, shared) = LogWriter::open(config(&fs, 1), &ReplaySummary::default()).unwrap();
     let keyspace = KeyspaceId(0);
     writer.append_put(SeqNo(1), keyspace, b"a", &[1; 3000]).unwrap();
-    assert!(writer.is_prepare_due() && shared.prepare().unwrap() && !shared.prepare().unwrap());
+    assert!(writer.is_prepare_due() && shared.prepare().unwrap());
     let big = vec![7; 100_000];
     let end = writer.append_put(SeqNo(2), keyspace, b"b", &big).unwrap();
     assert_eq!(end.segment, SegmentId(3), "the prepared segment 2 was too small");
@@ -167,6 +167,30 @@ fn a_session_begins_in_a_short_segment_and_the_next_one_is_made_at_once() {
         .flatten()
         .collect();
     assert!(matches!(lens[..], [14_336..=16_384, 61_440..=65_536]), "a quarter of the usual, and the usual: {lens:?}");
+}
+
+/// A writer who finds no segment waits for two syncs; one who finds no memory, for a page at a time.
+#[test]
+fn the_next_segment_is_made_before_memory_is_made_ready_which_goes_piece_by_piece_from_where_the_writer_is() {
+    const MIB: usize = 1 << 20;
+    let fs = new_fs(1);
+    let config = LogConfig { segment_bytes: to_u64(8 * MIB), ..config(&fs, 1) };
+    let (mut writer, shared) = LogWriter::open(config, &ReplaySummary::default()).unwrap();
+    let mut seq = 0;
+    let mut put = |writer: &mut LogWriter, bytes: usize| {
+        seq += 1;
+        // Slowly: one segment is made ahead.
+        fs.clock().advance(1_000_000_000);
+        writer.append_put(SeqNo(seq), KeyspaceId(0), b"k", &vec![1; bytes]).unwrap().segment
+    };
+    let steps = || std::iter::from_fn(|| shared.prepare().unwrap().then_some(fs.files().len())).collect::<Vec<_>>();
+    put(&mut writer, MIB / 2);
+    assert_eq!(steps(), [2; 11], "the next one, then two pieces of this one, which is short, and eight of that");
+    assert_eq!(put(&mut writer, 3 * MIB), SegmentId(2));
+    assert_eq!(steps(), [2], "the memory of the one before goes; this one is ready, and not half full");
+    let last = put(&mut writer, 7 * MIB);
+    assert_eq!(last, SegmentId(3), "which the writer had to make itself");
+    assert_eq!(steps(), [4; 10], "the next one, what is left of this one, and that one");
 }
 
 #[test]

@@ -218,7 +218,7 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     const BYTES: u64 = 20_000;
     let mut segment = fs.create_log(&path("1"), BYTES, b"the first", CTX).unwrap();
     // Only what is in memory is written over.
-    segment.file.prepare();
+    segment.file.prepare(0..BYTES);
     segment.memory.bytes_mut()[9000..9004].copy_from_slice(b"data");
     segment.file.written(9000, b"data", CTX);
     drop(segment);
@@ -230,7 +230,7 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     assert!(fs.create_log_over(&path("1"), &path("2"), BYTES, b"x", CTX).is_err(), "with two names");
     fs.remove_file(&path("link"), CTX).unwrap();
     let mut segment = fs.create_log_over(&path("1"), &path("2"), BYTES, b"another", CTX).unwrap();
-    segment.file.prepare();
+    segment.file.prepare(0..BYTES);
     assert_eq!(names(fs, dir), [("2".to_owned(), BYTES, false)]);
     segment.memory.bytes_mut()[7..9].copy_from_slice(b"!!");
     segment.file.written(7, b"!!", CTX);
@@ -239,7 +239,7 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     assert_eq!((model(0..10), model(8999..9005)), ("another!!\0".to_owned(), "\0data\0".to_owned()));
     assert_eq!(&segment.memory.bytes_mut()[..9], b"another!!");
     drop(segment.memory);
-    segment.file.prepare();
+    segment.file.prepare(0..BYTES);
     segment.file.sync(CTX).unwrap();
     assert_eq!((model(0..10), model(8999..9005)), ("another!!\0".to_owned(), "\0data\0".to_owned()));
 }
