@@ -219,28 +219,32 @@ impl LogShared {
     }
 
     /// What the background owes the writer: gives back the memory of full segments, makes the next segment once the current one is half full,
-    /// several and at once where they fill fast, and then has their memory ready. Makes one of them at most, or a piece of memory ready; returns
+    /// several and at once where they fill fast, and then has their memory ready. Makes one of them at most, and two pieces of memory ready; returns
     /// whether it did anything. Called by one lane.
     ///
     /// # Errors
     /// `NoSpace` or `Io`: try again later, nothing is lost. `Poisoned` if the new name could not be made durable.
     pub fn prepare(&self) -> Result<bool> {
         let retired = std::mem::take(&mut *self.retired.lock());
-        let worked = !retired.is_empty();
+        let mut worked = !retired.is_empty();
         drop(retired);
         if self.is_poisoned() {
             return Ok(worked);
         }
-        if self.prepared.lock().len() >= self.wanted() {
-            return Ok(self.make_ready() || worked);
+        // Segments first, since a writer who has to make his own waits for two syncs, and one whose memory is not ready for no more than a page at
+        // a time.
+        if self.prepared.lock().len() < self.wanted() {
+            let mut next = self.next.lock();
+            let fresh = self.create(&mut next, self.config.segment_bytes)?;
+            // Before the number is free for the writer: segments are used in the order of their numbers.
+            self.prepared.lock().push_back(fresh);
+            worked = true;
         }
-        // First, since a writer who has to make its segment itself waits for two syncs, and one whose memory is not ready for no more than a
-        // page at a time.
-        let mut next = self.next.lock();
-        let fresh = self.create(&mut next, self.config.segment_bytes)?;
-        // Before the number is free for the writer: segments are used in the order of their numbers.
-        self.prepared.lock().push_back(fresh);
-        Ok(true)
+        if self.prepared.lock().len() >= self.wanted() {
+            // Of the segment in use and the next one, as short ones end with their first piece.
+            worked |= (0..2).filter(|_| self.make_ready()).count() > 0;
+        }
+        Ok(worked)
     }
 
     /// Makes a piece of the memory of the segment in use, or of the one that comes next, ready; whether there was any to make. Those behind wait:

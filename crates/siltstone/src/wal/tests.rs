@@ -185,12 +185,12 @@ fn the_next_segment_is_made_before_memory_is_made_ready_which_goes_piece_by_piec
     };
     let steps = || std::iter::from_fn(|| shared.prepare().unwrap().then_some(fs.files().len())).collect::<Vec<_>>();
     put(&mut writer, MIB / 2);
-    assert_eq!(steps(), [2; 11], "the next one, then two pieces of this one, which is short, and eight of that");
+    assert_eq!(steps(), [2; 5], "the next one, two pieces of this one, which is short, and eight of that");
     assert_eq!(put(&mut writer, 3 * MIB), SegmentId(2));
     assert_eq!(steps(), [2], "the memory of the one before goes; this one is ready, and not half full");
     let last = put(&mut writer, 7 * MIB);
     assert_eq!(last, SegmentId(3), "which the writer had to make itself");
-    assert_eq!(steps(), [4; 10], "the next one, what is left of this one, and that one");
+    assert_eq!(steps(), [4; 5], "the next one, what is left of this one, and that one");
 }
 
 #[test]
