@@ -51,7 +51,7 @@ pub(super) struct Live {
     pub(super) written: AtomicU64,
     /// Up to where it is known to be durable. The syncing thread stores, the writer reads.
     pub(super) synced_to: AtomicU64,
-    /// Up to where its memory was made ready, or is about to be; what the writer came to before that it has touched itself.
+    /// Up to where its memory was made ready, or is about to be, or was passed over because the writer had come further. The log's lane alone changes it.
     ready_to: AtomicU64,
 }
 
@@ -219,8 +219,8 @@ impl LogShared {
     }
 
     /// What the background owes the writer: gives back the memory of full segments, makes the next segment once the current one is half full,
-    /// several and at once where they fill fast, and then has their memory ready. Makes one of them at most, and two pieces of memory ready; returns
-    /// whether it did anything. Called by one lane.
+    /// several and at once where they fill fast, and then has their memory ready. Makes at most one of them, and at most two pieces of memory
+    /// ready; returns whether it did anything. Called by one lane.
     ///
     /// # Errors
     /// `NoSpace` or `Io`: try again later, nothing is lost. `Poisoned` if the new name could not be made durable.
@@ -241,8 +241,10 @@ impl LogShared {
             worked = true;
         }
         if self.prepared.lock().len() >= self.wanted() {
-            // Of the segment in use and the next one, as short ones end with their first piece.
-            worked |= (0..2).filter(|_| self.make_ready()).count() > 0;
+            // Two: with short segments that is one of the segment in use and one of the next.
+            for _ in 0..2 {
+                worked |= self.make_ready();
+            }
         }
         Ok(worked)
     }

@@ -231,6 +231,10 @@ fn written_over(fs: &dyn Fs, dir: &Path) {
     fs.remove_file(&path("link"), CTX).unwrap();
     let mut segment = fs.create_log_over(&path("1"), &path("2"), BYTES, b"another", CTX).unwrap();
     segment.file.prepare(0..BYTES);
+    // A part, and what is not there.
+    segment.file.prepare(8192..BYTES);
+    segment.file.prepare(BYTES..2 * BYTES);
+    segment.file.prepare(1 << 40..2 << 40);
     assert_eq!(names(fs, dir), [("2".to_owned(), BYTES, false)]);
     segment.memory.bytes_mut()[7..9].copy_from_slice(b"!!");
     segment.file.written(7, b"!!", CTX);
