@@ -22,7 +22,7 @@ use crate::num::{to_u64, to_usize};
 use crate::sst::block::Layout;
 use crate::sst::codec::{BlockHandle, TRAILER_BYTES, check_frame};
 use crate::sst::compress::{Refusal, TAG_NONE, decompress, raw_len};
-use crate::sst::cursor::{Cached, Entries, Scanned, TableCursor, TableScan};
+use crate::sst::cursor::{Cached, Entries, Reach, Scanned, TableCursor, TableScan};
 use crate::sst::filter::Filter;
 use crate::sst::footer::{FOOTER_BYTES, Footer};
 use crate::sst::index::{Fences, FencesBuilder, parse_top};
@@ -36,6 +36,7 @@ pub struct Table {
     id: SstId,
     pub(crate) parts: Parts,
     slots: Slots,
+    pub(crate) reach: Reach,
     charged: u64,
 }
 
@@ -180,7 +181,7 @@ impl Table {
         let shelf = with_filter.then(|| cache.shelf());
         let parts = Parts::read(&path, &*file, with_filter, shelf, ctx)?;
         let slots = Slots::new(Arc::clone(&cache), parts.fences.blocks(), shelf);
-        let mut table = Table { path, file, id, parts, slots, charged: 0 };
+        let mut table = Table { path, file, id, parts, slots, reach: Reach::default(), charged: 0 };
         table.charged = table.memory_bytes();
         table.slots.cache().charge(table.charged);
         Ok(table)

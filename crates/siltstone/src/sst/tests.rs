@@ -742,3 +742,52 @@ fn scans_read_ahead_and_short_ones_do_not() {
         assert_eq!(scan(&table, 0, 4000).unwrap_err().kind(), ErrorKind::Corruption);
     }
 }
+
+#[test]
+fn what_most_cursors_go_on_to_comes_with_the_first_block() {
+    let model: Model = (0..4000u32)
+        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
+        .collect();
+    let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression: Compression::None };
+    let (bytes, _) = write(&model, options);
+    let reads = Arc::new(Mutex::new(Vec::new()));
+    let len = bytes.len() as u64;
+    let file = Watched { bytes, bad: None, reads: Arc::clone(&reads), told: Arc::default() };
+    let table = Table::open("test.sst", Arc::new(file), SstId(1), len, Arc::new(BlockCache::new(0)), CTX).unwrap();
+    let table = Arc::new(table);
+    let blocks = table.parts.fences.blocks();
+    let mut from = 0;
+    let fences = &table.parts.fences;
+    let blocks_in = |at: u64, len: usize| {
+        (0..blocks).filter(|block| (at..at + len as u64).contains(&fences.handle(*block).offset)).count()
+    };
+    // How many blocks each read brings of a cursor that goes on to `more` of them; another place each time.
+    let mut go = |cursor: &mut crate::sst::TableCursor, more: usize| -> Vec<usize> {
+        reads.lock().clear();
+        from = (from + 37) % (blocks - 20);
+        cursor.seek_block(from).unwrap();
+        while cursor.place().unwrap().0 < from + more {
+            cursor.next().unwrap();
+        }
+        let reads = reads.lock();
+        reads.iter().map(|(at, len)| blocks_in(*at, *len)).collect()
+    };
+    // Ranges that go on to so many blocks, each with a cursor of its own or all with one that seeks; and then two that go on to none and two.
+    let mut after = |ranges: usize, seeks: bool, more: fn(usize) -> usize| -> [Vec<usize>; 2] {
+        let mut cursor = table.cursor();
+        for n in 0..ranges {
+            if !seeks {
+                cursor = table.cursor();
+            }
+            go(&mut cursor, more(n));
+        }
+        drop(cursor);
+        [0, 2].map(|more| go(&mut table.cursor(), more))
+    };
+    assert_eq!(after(0, false, |_| 0), [vec![1], vec![1, 1, 4]], "nothing is known of a new table");
+    assert_eq!(after(50, false, |_| 2), [vec![3], vec![3]]);
+    assert_eq!(after(200, true, |_| 0), [vec![1], vec![1, 1, 4]], "and it is forgotten");
+    assert_eq!(after(200, true, |n| usize::from(n % 3 == 0)), [vec![2], vec![2, 4]], "one of three goes on");
+    assert_eq!(after(400, false, |n| usize::from(n % 6 == 0)), [vec![1], vec![1, 1, 4]], "one of six");
+    assert_eq!(after(200, true, |_| 15), [vec![8], vec![8]], "long ranges go further than this knows");
+}
