@@ -440,7 +440,7 @@ impl<'a> Node<'a> {
         if common < skip + WORTHWHILE {
             return found;
         }
-        (from..to).for_each(|at| arena.prefetch(self.offset(at, level)));
+        (from..to).for_each(|at| arena.prefetch_key(self.offset(at, level)));
         found.skip = common;
         found.common = first.head & mask(common);
         for (prefix, at) in found.prefixes.iter_mut().zip(from..to) {

@@ -373,12 +373,14 @@ pub(super) struct TreeCursor {
     offsets: [Offset; LEAF_MAX],
     count: u8,
     at: u8,
+    /// Up to where records have been fetched.
+    fetched: u8,
     next: Offset,
 }
 
 impl TreeCursor {
     pub(super) fn new() -> TreeCursor {
-        TreeCursor { offsets: [0; LEAF_MAX], count: 0, at: 0, next: 0 }
+        TreeCursor { offsets: [0; LEAF_MAX], count: 0, at: 0, fetched: 0, next: 0 }
     }
 
     /// The record at the position.
@@ -394,7 +396,7 @@ impl TreeCursor {
     pub(super) fn seek_last(&mut self, tree: &Tree, arena: &Arena) {
         loop {
             let at = tree.walk(arena, |node, _| Some(Found { at: node.meta().count(), tie: false }));
-            if self.copy(arena, &at) {
+            if self.copy(&at) {
                 // One past the last wraps to no entry when there is none.
                 self.at = self.count.wrapping_sub(1);
                 return;
@@ -418,10 +420,9 @@ impl TreeCursor {
     #[inline]
     pub(super) fn next(&mut self, tree: &Tree, arena: &Arena) {
         self.at += 1;
-        let ahead = usize::from(self.at) + AHEAD;
-        if ahead < usize::from(self.count) {
-            arena.prefetch(self.offsets[ahead]);
-        } else if ahead == usize::from(self.count) && self.next != 0 {
+        // After a seek, which fetches few, two a step.
+        self.fetch(arena, 2);
+        if self.at + AHEAD == self.count && self.next != 0 {
             tree.node(arena, self.next).prefetch();
         }
         if self.at == self.count && self.next != 0 {
@@ -435,8 +436,8 @@ impl TreeCursor {
             return self.seek_before(tree, arena, probe);
         }
         self.step_back();
-        if let Some(ahead) = usize::from(self.at).checked_sub(AHEAD) {
-            arena.prefetch(self.offsets[ahead]);
+        if let Some(ahead) = self.at.checked_sub(AHEAD) {
+            arena.prefetch(self.offsets[usize::from(ahead)]);
         }
     }
 
@@ -451,7 +452,18 @@ impl TreeCursor {
 
     /// Copies the leaf of the probe.
     fn load(&mut self, tree: &Tree, arena: &Arena, probe: &Probe<'_>) {
-        while !self.copy(arena, &tree.find(arena, probe)) {}
+        while !self.copy(&tree.find(arena, probe)) {}
+        self.fetch(arena, FIRST);
+    }
+
+    /// Starts fetching the next `most` records of those that are not yet, as far as they come soon.
+    #[inline]
+    fn fetch(&mut self, arena: &Arena, most: u8) {
+        let to = self.count.min(self.at + AHEAD).min(self.fetched.max(self.at) + most);
+        while self.fetched < to {
+            arena.prefetch(self.offsets[usize::from(self.fetched)]);
+            self.fetched += 1;
+        }
     }
 
     /// Copies a leaf, at its first entry.
@@ -459,13 +471,13 @@ impl TreeCursor {
         let leaf = tree.node(arena, leaf);
         loop {
             let version = leaf.read_begin();
-            if self.copy(arena, &At { leaf, version, found: Found { at: 0, tie: false } }) {
-                return;
+            if self.copy(&At { leaf, version, found: Found { at: 0, tie: false } }) {
+                return self.fetch(arena, AHEAD);
             }
         }
     }
 
-    fn copy(&mut self, arena: &Arena, at: &At<'_>) -> bool {
+    fn copy(&mut self, at: &At<'_>) -> bool {
         let meta = at.leaf.meta();
         let count = meta.count();
         for (index, offset) in self.offsets[..count].iter_mut().enumerate() {
@@ -476,14 +488,12 @@ impl TreeCursor {
         }
         self.count = to_u8(count);
         self.at = to_u8(at.found.at);
+        self.fetched = self.at;
         self.next = meta.next();
-        // What the next steps in either direction read.
-        for &offset in self.offsets[at.found.at..count].iter().take(AHEAD) {
-            arena.prefetch(offset);
-        }
         true
     }
 }
 
-/// How many records ahead a scan fetches.
-const AHEAD: usize = 8;
+/// How many records ahead a scan fetches, and a seek.
+const AHEAD: u8 = 16;
+const FIRST: u8 = 4;
