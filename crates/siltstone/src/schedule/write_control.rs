@@ -112,7 +112,7 @@ const GROWS_S: f64 = 16.0;
 const PRESUMED: f64 = 0.125;
 /// Writers who write less than they may show nothing about merges. The rate grows to so many times what they write.
 const MOST_AHEAD: f64 = 1.5;
-/// The rate sinks to so much of what flushes and merges were measured to take.
+/// The rate is not less than so much of what flushes and merges were measured to take, whatever was presumed, nor sinks below it.
 const LEAST_OF_MEASURED: f64 = 0.5;
 /// What writers write is averaged over so many seconds.
 const WRITES_S: f64 = 10.0;
@@ -204,6 +204,8 @@ impl Sustained {
         if held || debt < MIDDLE_DEBT {
             change(&mut self.by_merges, by_debt);
         }
+        // It grows slowly, and who writes large records may be at several times what was presumed.
+        self.by_merges = self.by_merges.max(least.min(to_f64(delay.free_bytes_per_s)));
         // The further the rate is above all that was measured, the faster it sinks: what was presumed is no rate to come down from.
         let far = measured.map_or(1.0, |measured| (self.by_flushes / measured.max(1.0)).max(1.0));
         let by_flushing = match (FLUSHING_SHARE - flushing) / FLUSHES_FOLLOW_S {
@@ -389,6 +391,26 @@ mod tests {
             let written: f64 = last.iter().map(|(_, written)| written).sum();
             let share = written / (100.0 * sustained);
             assert!((0.95..1.05).contains(&share), "{sustained}: {share}");
+        }
+    }
+
+    #[test]
+    fn what_was_measured_counts_at_once() {
+        let control = WriteControl::default();
+        let WriteControl::Delay(delay) = &control else { unreachable!() };
+        for (measured, expected) in [(200.0, 256.0), (700.0, 350.0), (5000.0, 2048.0)] {
+            let mut learnt = Sustained::presumed(&control);
+            let seen = Seen {
+                elapsed_s: 0.02,
+                debt: MIDDLE_DEBT,
+                flushing: FLUSHING_SHARE,
+                written: Some(1 << 20),
+                held: true,
+                measured: Some(measured * MB),
+            };
+            learnt.learn(delay, &seen);
+            let rate = control.rate(MIDDLE_DEBT, &learnt).unwrap() / MB;
+            assert!((rate - expected).abs() < 0.1, "{measured} measured: {rate}");
         }
     }
 
