@@ -215,8 +215,9 @@ impl Layout {
             return Some(None);
         }
         let at = self.offset(block, first)?;
-        // The rest of the entry, while its beginning is waited for.
+        // The rest of the entry, while its beginning is waited for: of one of 116 bytes mostly two lines.
         simd::prefetch(block, at + 64);
+        simd::prefetch(block, at + 128);
         if first + 1 == self.count() || self.head(block, first + 1) != wanted {
             // The usual case.
             let entry = self.decode(block, at)?;
