@@ -459,7 +459,7 @@ impl TreeCursor {
     /// Starts fetching the next `most` records of those that are not yet, as far as they come soon.
     #[inline]
     fn fetch(&mut self, arena: &Arena, most: u8) {
-        let to = self.count.min(self.at + AHEAD).min(self.fetched.max(self.at) + most);
+        let to = self.count.min(self.at + AHEAD).min(self.fetched + most);
         while self.fetched < to {
             arena.prefetch(self.offsets[usize::from(self.fetched)]);
             self.fetched += 1;

@@ -409,8 +409,8 @@ mod tests {
                 measured: Some(measured * MB),
             };
             learnt.learn(delay, &seen);
-            let rate = control.rate(MIDDLE_DEBT, &learnt).unwrap() / MB;
-            assert!((rate - expected).abs() < 0.1, "{measured} measured: {rate}");
+            let rate = control.rate(MIDDLE_DEBT, &learnt).map(|rate| (rate / MB).round());
+            assert_eq!(rate, Some(expected), "{measured} measured");
         }
     }
 

@@ -9,8 +9,7 @@
 //! allocated. Both directions are alike, since a block knows where each entry begins.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU16;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 
 use crate::cache::frames::{FramePool, Pinned};
 use crate::error::{Error, Result};
@@ -517,7 +516,7 @@ impl Blocks for Cached {
         if let Some(blocks) = self.in_a_row.checked_sub(1) {
             table.reach.learn(blocks);
         }
-        self.in_a_row = 0;
+        (self.in_a_row, self.ahead) = (0, 0);
     }
 
     fn prefetch_place(&self, table: &Table, block: usize) {

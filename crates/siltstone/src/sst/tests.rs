@@ -17,7 +17,7 @@ use crate::key::{Kind, SeqNo, Trailer, hash};
 use crate::options::Compression;
 use crate::sst::block::{BlockBuilder, Layout};
 use crate::sst::footer::FORMAT_VERSION;
-use crate::sst::{Table, TableOptions, TableSummary, TableWriter};
+use crate::sst::{Table, TableCursor, TableOptions, TableSummary, TableWriter};
 use crate::version::SstId;
 
 pub(crate) const CTX: IoCtx = IoCtx::foreground(IoClass::UserRead);
@@ -642,11 +642,15 @@ impl ReadableFile for Watched {
     }
 }
 
+/// The numbers below `count` as keys, each with 40 bytes.
+fn ascending(count: u32) -> Model {
+    let row = |n: u32| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]);
+    (0..count).map(row).collect()
+}
+
 #[test]
 fn a_merge_tells_what_it_will_read_a_little_ahead() {
-    let model: Model = (0..20_000u32)
-        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
-        .collect();
+    let model = ascending(20_000);
     let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression: Compression::None };
     let (bytes, _) = write(&model, options);
     let (reads, told): (Arc<Mutex<Vec<_>>>, Arc<Mutex<Vec<_>>>) = Default::default();
@@ -675,9 +679,7 @@ fn a_merge_tells_what_it_will_read_a_little_ahead() {
 
 #[test]
 fn scans_read_ahead_and_short_ones_do_not() {
-    let model: Model = (0..4000u32)
-        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
-        .collect();
+    let model = ascending(4000);
     for compression in [Compression::None, Compression::Lz4] {
         let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression };
         let (bytes, _) = write(&model, options);
@@ -745,9 +747,7 @@ fn scans_read_ahead_and_short_ones_do_not() {
 
 #[test]
 fn what_most_cursors_go_on_to_comes_with_the_first_block() {
-    let model: Model = (0..4000u32)
-        .map(|n| ((n.to_be_bytes().to_vec(), Reverse(Trailer::new(SeqNo(1), Kind::Put).0)), vec![7; 40]))
-        .collect();
+    let model = ascending(4000);
     let options = TableOptions { block_bytes: 256, filter_bits_per_key: 10.0, compression: Compression::None };
     let (bytes, _) = write(&model, options);
     let reads = Arc::new(Mutex::new(Vec::new()));
@@ -762,7 +762,7 @@ fn what_most_cursors_go_on_to_comes_with_the_first_block() {
         (0..blocks).filter(|block| (at..at + len as u64).contains(&fences.handle(*block).offset)).count()
     };
     // How many blocks each read brings of a cursor that goes on to `more` of them; another place each time.
-    let mut go = |cursor: &mut crate::sst::TableCursor, more: usize| -> Vec<usize> {
+    let mut go = |cursor: &mut TableCursor, more: usize| -> Vec<usize> {
         reads.lock().clear();
         from = (from + 37) % (blocks - 20);
         cursor.seek_block(from).unwrap();
