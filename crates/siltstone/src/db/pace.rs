@@ -8,7 +8,7 @@
 //! Runs come and go in steps: a debt jumps when a memtable is flushed, and more when a merge ends or a deeper one holds it up. If every jump
 //! stopped writers at once, they would queue at every other one although merges keep up on the whole. So as long as the debt is not steep,
 //! writers have a credit of some seconds: the price bounds what they write over those, and who was slower for a moment catches
-//! up. And while a merge that takes runs away is under way, writers share what room there is before the stop over
+//! up. It is what they left unused of a price: a time without a price earns none, or the first to come would bind no one for seconds. And while a merge that takes runs away is under way, writers share what room there is before the stop over
 //! the time that it still needs.
 //!
 //! Flushes are met in the same way: with the last memtable that there is memory for, writers are no faster than to have filled it when the
@@ -44,6 +44,8 @@ const LONGEST_PROMISED_PAUSE_NS: u64 = 1_000_000_000;
 const CREDIT_NS: u64 = 10_000_000;
 /// The same while the debt is below [`STEEP_DEBT`].
 const CALM_CREDIT_NS: u64 = 2_000_000_000;
+/// How fast the merge that writers wait for goes on is averaged over so long.
+const RELIEF_NS: u64 = 500_000_000;
 /// What is sustained is not looked at more often: a debt says little about a shorter time.
 const LEARN_NS: u64 = 20_000_000;
 /// Of the memory for memtables what is kept for keyspaces that take no more than their part: one in so many.
@@ -65,6 +67,8 @@ pub(crate) struct Pace {
     paid_ns: AtomicU64,
     /// How far that may lie back.
     credit_ns: AtomicU64,
+    /// How far it lay back when the price went: so far it does when there is one again.
+    unused_ns: AtomicU64,
     /// Bytes that were paid for.
     paid_bytes: AtomicU64,
     /// Whether a writer paused since what is sustained was looked at.
@@ -79,9 +83,42 @@ pub(crate) struct Due(u64);
 /// What is sustained, and when that was looked at last.
 struct Learnt {
     sustained: Sustained,
+    relief: Relief,
     at_ns: u64,
     paid_bytes: u64,
     flushing_ns: u64,
+}
+
+/// How fast the merges went on that take runs away, by the clock: their lane may have others to step, and beside fast writers they are slower
+/// than on average.
+#[derive(Clone, Copy, Default)]
+struct Relief {
+    /// What the one under way had still to read.
+    left_bytes: Option<u64>,
+    ns_per_byte: Option<f64>,
+}
+
+impl Relief {
+    /// `left_bytes` are left of the one under way, `elapsed_ns` after the last look.
+    fn look(&mut self, left_bytes: Option<u64>, elapsed_ns: u64) {
+        let before = std::mem::replace(&mut self.left_bytes, left_bytes);
+        // With more left it is another one.
+        let Some(read) = before.zip(left_bytes).and_then(|(before, left)| before.checked_sub(left)) else { return };
+        let per_byte = to_f64(elapsed_ns) / to_f64(read.max(1));
+        let weight = (to_f64(elapsed_ns) / to_f64(RELIEF_NS)).min(1.0);
+        // An average of rates: one look at which nothing was read is no standstill.
+        self.ns_per_byte = Some(
+            self.ns_per_byte
+                .map_or(per_byte, |average| 1.0 / (1.0 / average + (1.0 / per_byte - 1.0 / average) * weight)),
+        );
+    }
+
+    /// How long merges need for so many bytes, in seconds, where they need `average` nanoseconds a byte; none if nothing is known. Late rather
+    /// than soon: who was told too early comes to the stop.
+    fn takes_s(&self, bytes: u64, average: Option<f64>) -> Option<f64> {
+        let per_byte = [self.ns_per_byte, average].into_iter().flatten().reduce(f64::max)?;
+        Some(to_f64(bytes) * per_byte / 1e9)
+    }
 }
 
 impl Pace {
@@ -102,10 +139,12 @@ impl Pace {
             owed_ns: AtomicU64::new(0),
             paid_ns: AtomicU64::new(0),
             credit_ns: AtomicU64::new(CREDIT_NS),
+            unused_ns: AtomicU64::new(0),
             paid_bytes: AtomicU64::new(0),
             held: AtomicBool::new(false),
             learnt: Mutex::new(Learnt {
                 sustained: Sustained::presumed(control),
+                relief: Relief::default(),
                 at_ns: 0,
                 paid_bytes: 0,
                 flushing_ns: 0,
@@ -113,8 +152,17 @@ impl Pace {
         }
     }
 
-    /// What is sustained, as far as was seen by `now`; `work` is what was measured, `flushing_ns` how long flushes were under way.
-    fn learn(&self, control: &WriteControl, work: &Work, debt: f64, flushing_ns: u64, now: u64) -> Sustained {
+    /// What is sustained, and how fast relief comes, as far as was seen by `now`; `work` is what was measured, `flushing_ns` how long flushes were
+    /// under way, `ending` what the merge has still to read that ends next.
+    fn learn(
+        &self,
+        control: &WriteControl,
+        work: &Work,
+        debt: f64,
+        flushing_ns: u64,
+        ending: Option<u64>,
+        now: u64,
+    ) -> (Sustained, Relief) {
         let mut learnt = self.learnt.lock();
         let elapsed = now.saturating_sub(learnt.at_ns);
         if let WriteControl::Delay(delay) = control
@@ -133,9 +181,10 @@ impl Pace {
                 measured: work.sustainable_bytes_per_s(),
             };
             learnt.sustained.learn(delay, &seen);
+            learnt.relief.look(ending, elapsed);
             learnt.at_ns = now;
         }
-        learnt.sustained
+        (learnt.sustained, learnt.relief)
     }
 
     /// Charges a write of `bytes`, under the writer lock; nearly never it is time to pay what is due, for all writers, when the lock is free.
@@ -170,17 +219,25 @@ impl Pace {
         ahead
     }
 
-    /// Sets the price for a rate in bytes a second; none is no price. Writers who are `calm` may be faster for seconds after they were slower.
+    /// Sets the price for a rate in bytes a second from `now` on; none is no price. Writers who are `calm` may be faster for seconds after they were slower.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive, and rates are at least 1")]
-    fn set_rate(&self, rate: Option<f64>, calm: bool) {
+    fn set_rate(&self, rate: Option<f64>, calm: bool, now: u64) {
         self.credit_ns.store(if calm { CALM_CREDIT_NS } else { CREDIT_NS }, Relaxed);
+        let had_price = self.ns_per_kib.load(Relaxed) > 0;
         match rate {
-            Some(rate) => self.ns_per_kib.store((1024.0 * 1e9 / rate) as u64, Relaxed),
-            None => {
+            Some(rate) => {
+                if !had_price {
+                    self.paid_ns.store(now.saturating_sub(self.unused_ns.load(Relaxed)), Relaxed);
+                }
+                self.ns_per_kib.store((1024.0 * 1e9 / rate) as u64, Relaxed);
+            }
+            None if had_price => {
                 self.ns_per_kib.store(0, Relaxed);
                 self.owed_ns.store(0, Relaxed);
-                self.paid_ns.store(0, Relaxed);
+                let unused = now.saturating_sub(self.paid_ns.load(Relaxed));
+                self.unused_ns.store(unused.min(CALM_CREDIT_NS), Relaxed);
             }
+            None => {}
         }
     }
 }
@@ -209,8 +266,6 @@ impl Core {
         let memory = self.memory_left(&keyspaces, &work);
         let now = self.clock.mono_ns();
         let flushing_ns = self.flushing.busy_ns(now);
-        // How long the lanes take for so many bytes of a merge's input, in seconds; none if it was never measured.
-        let relief_s = |bytes: u64| Some(to_f64(bytes) * work.merge_ns_per_byte()? / 1e9);
         for keyspace in keyspaces.values() {
             let view = keyspace.view.load();
             let runs = keyspace.counted_runs(&view);
@@ -220,12 +275,14 @@ impl Core {
             let memtable = &view.memtable.table;
             let spare = limit.saturating_sub(memory.waiting).div_ceil(memtable.full_bytes().max(1));
             let control = &keyspace.options.write_control;
-            let sustained = keyspace.pace.learn(control, &work, debt, flushing_ns, now);
+            let ending = compactions.ending_bytes(keyspace.id);
+            let (sustained, relief) = keyspace.pace.learn(control, &work, debt, flushing_ns, ending, now);
+            // How long merges take for so many bytes of their input, in seconds; none if it was never measured.
+            let relief_s = |bytes: u64| relief.takes_s(bytes, work.merge_ns_per_byte());
             let by_debt = control.rate(debt, &sustained);
             // The memtable in use fills first, and then one for each run that there may be more.
             let rooms = keyspace.stop_runs.load(Relaxed).saturating_sub(runs).saturating_add(1);
             let room = rooms.saturating_mul(memtable.full_bytes()).saturating_sub(memtable.bytes());
-            let ending = compactions.ending_bytes(keyspace.id);
             // Writers stop in the end whatever the debt is, so they may be no faster than to get there when there is room again.
             let is_delay = matches!(control, WriteControl::Delay(_));
             let slowly = |room: u64, relief_s: Option<f64>| match control {
@@ -253,7 +310,7 @@ impl Core {
             let bounds = [by_room, by_contract, by_flush, by_flush_contract];
             let calm = is_delay && debt < STEEP_DEBT && bounds.iter().all(Option::is_none);
             let rate = bounds.into_iter().chain([by_debt]).flatten().reduce(f64::min);
-            keyspace.pace.set_rate(rate, calm);
+            keyspace.pace.set_rate(rate, calm, now);
             self.warn(keyspace, debt, runs);
         }
     }
@@ -435,7 +492,7 @@ mod tests {
     #[test]
     fn writers_keep_the_rate_and_who_is_slower_does_not_pause() {
         let pace = Pace::new(None, &WriteControl::default());
-        pace.set_rate(Some(1e6), false);
+        pace.set_rate(Some(1e6), false, 0);
         let mut now = 1000 * MS;
         assert_eq!(write(&pace, &mut now, 100, 900), 1100 * MS, "900 bytes a millisecond are below the rate");
         let took = write(&pace, &mut now, 100, 2000) - 1100 * MS;
@@ -446,7 +503,7 @@ mod tests {
     fn the_calm_catch_up_for_seconds_and_the_urgent_do_not() {
         for (calm, least, most) in [(true, 1000, 1001), (false, 1980, 2000)] {
             let pace = Pace::new(None, &WriteControl::default());
-            pace.set_rate(Some(1e6), calm);
+            pace.set_rate(Some(1e6), calm, 0);
             let mut now = 10_000 * MS;
             let took = write(&pace, &mut now, 1000, 2000) - 10_000 * MS;
             assert!((least * MS..=most * MS).contains(&took), "calm {calm}: {took}");
@@ -454,10 +511,57 @@ mod tests {
     }
 
     #[test]
+    fn a_time_without_a_price_earns_no_credit_and_takes_none() {
+        let pace = Pace::new(None, &WriteControl::default());
+        let mut now = 10_000 * MS;
+        pace.set_rate(Some(1e6), true, now);
+        let took = write(&pace, &mut now, 1000, 2000) - 10_000 * MS;
+        assert!((1980 * MS..=2000 * MS).contains(&took), "the first price binds at once: {took}");
+        // Half of a second of the price is left unused, and then there is none for a minute.
+        now = write(&pace, &mut now, 1000, 500);
+        pace.set_rate(None, true, now);
+        now += 60_000 * MS;
+        pace.set_rate(Some(1e6), true, now);
+        let began = now;
+        let took = write(&pace, &mut now, 1000, 2000) - began;
+        assert!((1480 * MS..=1510 * MS).contains(&took), "that half is there still: {took}");
+    }
+
+    #[test]
+    fn relief_comes_as_late_as_the_merge_under_way_goes_on() {
+        let mut relief = Relief::default();
+        assert_eq!((relief.takes_s(8, None), relief.takes_s(4_000_000_000, Some(2.0))), (None, Some(8.0)));
+        relief.look(Some(10_000_000_000), 20 * MS);
+        assert_eq!(relief.takes_s(8, None), None, "one look is no rate");
+        let mut left = 10_000_000_000;
+        let mut go_on = |relief: &mut Relief, looks: u32, bytes: u64| {
+            for _ in 0..looks {
+                left -= bytes;
+                relief.look(Some(left), 20 * MS);
+            }
+        };
+        go_on(&mut relief, 1, 5_000_000);
+        assert_eq!(
+            relief.takes_s(1_000_000_000, Some(1.0)).map(f64::round),
+            Some(4.0),
+            "250 MB/s, whatever the average"
+        );
+        go_on(&mut relief, 200, 40_000_000);
+        let fast = |relief: &Relief| relief.takes_s(2_000_000_000, None).map(f64::round);
+        assert_eq!((fast(&relief), relief.takes_s(2_000_000_000, Some(3.0))), (Some(1.0), Some(6.0)), "the slower one");
+        relief.look(Some(20_000_000_000), 20 * MS);
+        relief.look(None, 20 * MS);
+        assert_eq!(fast(&relief), Some(1.0), "another merge says nothing of what was read");
+        relief.look(Some(5), 20 * MS);
+        relief.look(Some(5), 20 * MS);
+        assert_eq!(fast(&relief), Some(1.0), "nor is a moment without progress a standstill");
+    }
+
+    #[test]
     fn no_pause_is_longer_than_promised_and_what_was_not_paid_is_forgotten() {
         let longest = |stall: Option<u64>, control: WriteControl| {
             let pace = Pace::new(stall.map(Duration::from_millis), &control);
-            pace.set_rate(Some(1e3), false);
+            pace.set_rate(Some(1e3), false, 0);
             let pause = pace.pause_ns(pace.charge(1000).unwrap(), 1000 * MS);
             assert_eq!(pace.pause_ns(Due(0), 1000 * MS + pause), 0);
             pause / MS

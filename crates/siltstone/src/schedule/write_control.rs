@@ -22,6 +22,10 @@
 //! The middle is low. Where merges of L0 are the cheaper the more runs wait (`one-leveling`), what writers who never wait reach at a low debt
 //! is less than what merges could do at a high one: that is in hand for writers at nineteen twentieths of it, when the machine is slower for a while.
 //!
+//! What flushes and merges were [measured](super::contract::Work::sustainable_bytes_per_s) to take says more about minutes to come than a rate at which
+//! there was no debt yet: a burst that L0 takes in is no rate for a tree whose deeper merges have not begun. So the higher the debt, the more
+//! it counts, if it is the lower one; from a debt of one half on it is the rate. And while there is no debt to speak of, nobody needs to write much less than that.
+//!
 //! Flushes are met in the same way: a rate at which they are under way nearly all of the time sinks, since who writes just as fast as flushes
 //! are on average waits for every flush that is slower. That, too, only while it holds writers back: for who writes less, flushes that are slower for
 //! a minute are still fast enough.
@@ -114,6 +118,12 @@ const PRESUMED: f64 = 0.125;
 const MOST_AHEAD: f64 = 1.5;
 /// The rate is not less than so much of what flushes and merges were measured to take, whatever was presumed, nor sinks below it.
 const LEAST_OF_MEASURED: f64 = 0.5;
+/// The same while the debt is below the middle.
+const LEAST_WITHOUT_DEBT: f64 = 0.8;
+/// From this debt on writers get no more than what was measured.
+const MEASURED_DEBT: f64 = 0.5;
+/// It is averaged over so many seconds: what a merge that begins has to read is owed at once.
+const MEASURED_S: f64 = 4.0;
 /// What writers write is averaged over so many seconds.
 const WRITES_S: f64 = 10.0;
 
@@ -141,6 +151,8 @@ pub struct Sustained {
     writes_per_s: f64,
     /// What writers wrote a second while nobody held them back.
     earned: f64,
+    /// What was measured, averaged; none before the first flush.
+    measured: Option<f64>,
 }
 
 /// What was seen of a keyspace for some time.
@@ -167,7 +179,7 @@ impl Sustained {
             WriteControl::Delay(delay) => to_f64(delay.free_bytes_per_s),
             _ => 0.0,
         };
-        Sustained { by_merges: free * PRESUMED, by_flushes: free, writes_per_s: 0.0, earned: 0.0 }
+        Sustained { by_merges: free * PRESUMED, by_flushes: free, writes_per_s: 0.0, earned: 0.0, measured: None }
     }
 
     /// Learns from what was seen.
@@ -186,9 +198,14 @@ impl Sustained {
             _ => 0.0,
         };
         self.earned = (self.earned + earned * elapsed_s.min(1.0)).max(0.0);
+        if let Some(measured) = measured {
+            let before = self.measured.unwrap_or(measured);
+            self.measured = Some(before + (measured - before) * (elapsed_s / MEASURED_S).min(1.0));
+        }
         let most = written.map_or(0.0, |_| (MOST_AHEAD * self.writes_per_s).min(to_f64(delay.free_bytes_per_s)));
         // A debt that takes minutes to pay is no reason to go on slowing down.
-        let least = (measured.unwrap_or(0.0) * LEAST_OF_MEASURED).max(to_f64(delay.least_bytes_per_s));
+        let least_of = |share: f64| (measured.unwrap_or(0.0) * share).max(to_f64(delay.least_bytes_per_s));
+        let least = least_of(LEAST_OF_MEASURED);
         // One look after a long time says little about that time.
         let elapsed_s = elapsed_s.min(1.0);
         // What is sustained is known before its debt comes: while there is little, the price holds back only who writes far more.
@@ -205,6 +222,7 @@ impl Sustained {
             change(&mut self.by_merges, by_debt);
         }
         // It grows slowly, and who writes large records may be at several times what was presumed.
+        let least = if debt < MIDDLE_DEBT { least_of(LEAST_WITHOUT_DEBT) } else { least };
         self.by_merges = self.by_merges.max(least.min(to_f64(delay.free_bytes_per_s)));
         // The further the rate is above all that was measured, the faster it sinks: what was presumed is no rate to come down from.
         let far = measured.map_or(1.0, |measured| (self.by_flushes / measured.max(1.0)).max(1.0));
@@ -214,6 +232,14 @@ impl Sustained {
             faster => faster,
         };
         change(&mut self.by_flushes, by_flushing);
+    }
+}
+
+impl Sustained {
+    /// What merges sustain as far as a debt says: what was learnt while it is low, and ever more what was measured, if that is less.
+    fn by_merges_at(&self, debt: f64) -> f64 {
+        let less = self.measured.map_or(0.0, |measured| (self.by_merges - measured).max(0.0));
+        self.by_merges - less * ((debt - MIDDLE_DEBT) / (MEASURED_DEBT - MIDDLE_DEBT)).clamp(0.0, 1.0)
     }
 }
 
@@ -231,7 +257,8 @@ impl Delay {
         } else {
             1.0 - SLOPE * (debt.min(STEEP_DEBT) - MIDDLE_DEBT)
         };
-        let rate = (share * sustained.by_merges).min(sustained.by_flushes).max(sustained.earned * EARNED_AHEAD);
+        let rate =
+            (share * sustained.by_merges_at(debt)).min(sustained.by_flushes).max(sustained.earned * EARNED_AHEAD);
         let rate = rate * ((1.0 - debt) / (1.0 - STEEP_DEBT)).clamp(0.0, 1.0).powi(2);
         rate.min(to_f64(self.free_bytes_per_s)).max(to_f64(self.least_bytes_per_s)).max(1.0)
     }
@@ -313,14 +340,21 @@ mod tests {
     fn the_delay_grows_with_the_debt_never_to_nothing_and_goes_with_it() {
         let control = WriteControl::default();
         let rate = |debt: f64, mb: f64| {
-            let sustained = Sustained { by_merges: mb * MB, by_flushes: 2048.0 * MB, writes_per_s: 0.0, earned: 0.0 };
+            let sustained = Sustained {
+                by_merges: mb * MB,
+                by_flushes: 2048.0 * MB,
+                writes_per_s: 0.0,
+                earned: 0.0,
+                measured: None,
+            };
             control.rate(debt, &sustained).map(|rate| rate / MB)
         };
         assert_eq!((rate(0.0, 9.0), rate(-1.0, 9.0)), (None, None));
         let rates: Vec<f64> = (1..=1000).map(|debt| rate(f64::from(debt) / 1000.0, 100.0).unwrap()).collect();
         assert!(rates.windows(2).all(|pair| pair[0] >= pair[1] && pair[0] - pair[1] < 5.0), "{rates:?}");
         assert_eq!((rate(0.01, 1900.0), rate(1.0, 100.0)), (Some(2048.0), Some(0.064)));
-        let flushed = Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0, earned: 0.0 };
+        let flushed =
+            Sustained { by_merges: 100.0 * MB, by_flushes: 90.0 * MB, writes_per_s: 0.0, earned: 0.0, measured: None };
         let rates = [0.0, 0.02, 0.1].map(|debt| control.rate(debt, &flushed));
         assert_eq!(rates, [Some(90.0 * MB); 3], "no more than flushes");
         assert!((rate(MIDDLE_DEBT, 100.0).unwrap() - 100.0).abs() < 0.001);
@@ -328,8 +362,8 @@ mod tests {
         assert_eq!(rate(7.0, 100.0), rate(1.0, 100.0), "no hole behind the stop");
     }
 
-    /// A store whose writers offer `offered` megabytes a second and whose merges take `sustained`, for some seconds; the debt is a gigabyte and
-    /// more wide. The debts and what was written, second by second.
+    /// A store whose writers offer `offered` megabytes a second and whose merges take `sustained`, on average what was measured, for some seconds; the
+    /// debt is a gigabyte and more wide. The debts and what was written, second by second.
     fn run(learnt: &mut Sustained, debt: &mut f64, offered: f64, sustained: impl Fn(u32) -> f64) -> Vec<(f64, f64)> {
         run_with(learnt, debt, |_| offered, f64::INFINITY, sustained)
     }
@@ -346,9 +380,11 @@ mod tests {
         let control = WriteControl::default();
         let WriteControl::Delay(delay) = &control else { unreachable!() };
         let mut backlog = 0.0;
+        let mut taken = 0.0;
         (0..300)
             .map(|second| {
                 let mut written = 0.0;
+                taken += sustained(second);
                 let offered = offered(second);
                 for step in 0..STEPS {
                     let dt = 1.0 / f64::from(STEPS);
@@ -368,7 +404,7 @@ mod tests {
                         written: allowed.is_finite().then_some(bytes),
                         // Now and then a flush takes longer than the last memtable takes to fill.
                         held: held || flushing > FLUSHING_SHARE && step % 10 == 0,
-                        measured: Some(sustained(second) * MB),
+                        measured: Some(taken / f64::from(second + 1) * MB),
                     };
                     learnt.learn(delay, &seen);
                     written += now;
@@ -398,11 +434,12 @@ mod tests {
     fn what_was_measured_counts_at_once() {
         let control = WriteControl::default();
         let WriteControl::Delay(delay) = &control else { unreachable!() };
-        for (measured, expected) in [(200.0, 256.0), (700.0, 350.0), (5000.0, 2048.0)] {
+        let cases = [(200.0, 0.05, 256.0), (700.0, 0.05, 350.0), (5000.0, 0.05, 2048.0), (700.0, 0.04, 560.0)];
+        for (measured, debt, expected) in cases {
             let mut learnt = Sustained::presumed(&control);
             let seen = Seen {
                 elapsed_s: 0.02,
-                debt: MIDDLE_DEBT,
+                debt,
                 flushing: FLUSHING_SHARE,
                 written: Some(1 << 20),
                 held: true,
@@ -410,8 +447,45 @@ mod tests {
             };
             learnt.learn(delay, &seen);
             let rate = control.rate(MIDDLE_DEBT, &learnt).map(|rate| (rate / MB).round());
-            assert_eq!(rate, Some(expected), "{measured} measured");
+            assert_eq!(rate, Some(expected), "{measured} measured at {debt}");
         }
+    }
+
+    /// The rate of a burst is none for minutes: L0 was full before what was learnt had sunk to what merges take, and writers all but stopped.
+    #[test]
+    fn the_higher_the_debt_the_more_counts_what_was_measured() {
+        let control = WriteControl::default();
+        let learnt = Sustained {
+            by_merges: 400.0 * MB,
+            by_flushes: 2048.0 * MB,
+            writes_per_s: 0.0,
+            earned: 0.0,
+            measured: Some(200.0 * MB),
+        };
+        let rates = |learnt: Sustained| {
+            [MIDDLE_DEBT, 0.275, 0.5, 0.7].map(|debt| {
+                let share = 1.0 - SLOPE * (debt - MIDDLE_DEBT);
+                (control.rate(debt, &learnt).unwrap() / share / MB).round()
+            })
+        };
+        assert_eq!(rates(learnt), [400.0, 300.0, 200.0, 200.0]);
+        assert_eq!(rates(Sustained { measured: Some(900.0 * MB), ..learnt }), [400.0; 4], "only if it is less");
+        assert_eq!(rates(Sustained { measured: None, ..learnt }), [400.0; 4]);
+        let leaps = |seconds: u32| {
+            let WriteControl::Delay(delay) = &control else { unreachable!() };
+            let mut learnt = learnt;
+            let seen = Seen {
+                elapsed_s: 0.1,
+                debt: 0.5,
+                flushing: 0.5,
+                written: None,
+                held: false,
+                measured: Some(100.0 * MB),
+            };
+            (0..10 * seconds).for_each(|_| learnt.learn(delay, &seen));
+            learnt.measured.map(|measured| (measured / MB).round())
+        };
+        assert_eq!((leaps(1), leaps(20)), (Some(178.0), Some(101.0)));
     }
 
     #[test]
@@ -419,7 +493,7 @@ mod tests {
         let mut learnt = Sustained::presumed(&WriteControl::default());
         let mut debt = 0.0;
         run(&mut learnt, &mut debt, 5000.0, |_| 2.0);
-        assert!((0.7..0.95).contains(&debt), "minutes from the middle: {debt}");
+        assert!((0.4..0.95).contains(&debt), "minutes from the middle: {debt}");
         let seconds = run(&mut learnt, &mut debt, 5000.0, |_| 2.0);
         assert!(seconds.iter().all(|(_, written)| *written > 0.2), "a tenth and more of what merges take: {seconds:?}");
     }
@@ -475,8 +549,13 @@ mod tests {
     #[test]
     fn who_writes_little_teaches_nothing() {
         let delay = Delay::default();
-        let mut learnt =
-            Sustained { by_merges: 100.0 * MB, by_flushes: 100.0 * MB, writes_per_s: 1.0 * MB, earned: 0.0 };
+        let mut learnt = Sustained {
+            by_merges: 100.0 * MB,
+            by_flushes: 100.0 * MB,
+            writes_per_s: 1.0 * MB,
+            earned: 0.0,
+            measured: None,
+        };
         let before = learnt;
         let seen =
             Seen { elapsed_s: 1.0, debt: 0.04, flushing: 0.5, written: Some(1_000_000), held: false, measured: None };
@@ -493,7 +572,7 @@ mod tests {
 
     #[test]
     fn the_others_do_not_look_at_the_debt() {
-        let any = Sustained { by_merges: 7.0, by_flushes: 7.0, writes_per_s: 7.0, earned: 0.0 };
+        let any = Sustained { by_merges: 7.0, by_flushes: 7.0, writes_per_s: 7.0, earned: 0.0, measured: None };
         for debt in [0.0, 0.5, 1.0] {
             assert_eq!(
                 (WriteControl::Stop.rate(debt, &any), WriteControl::CompactionFirst.rate(debt, &any)),
