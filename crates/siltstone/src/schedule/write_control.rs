@@ -119,7 +119,7 @@ const MOST_AHEAD: f64 = 1.5;
 /// The rate is not less than so much of what flushes and merges were measured to take, whatever was presumed, nor sinks below it.
 const LEAST_OF_MEASURED: f64 = 0.5;
 /// The same while the debt is below the middle.
-const LEAST_WITHOUT_DEBT: f64 = 0.8;
+const LEAST_WITHOUT_DEBT: f64 = 0.7;
 /// From this debt on writers get no more than what was measured.
 const MEASURED_DEBT: f64 = 0.5;
 /// It is averaged over so many seconds: what a merge that begins has to read is owed at once.
@@ -434,7 +434,7 @@ mod tests {
     fn what_was_measured_counts_at_once() {
         let control = WriteControl::default();
         let WriteControl::Delay(delay) = &control else { unreachable!() };
-        let cases = [(200.0, 0.05, 256.0), (700.0, 0.05, 350.0), (5000.0, 0.05, 2048.0), (700.0, 0.04, 560.0)];
+        let cases = [(200.0, 0.05, 256.0), (700.0, 0.05, 350.0), (5000.0, 0.05, 2048.0), (700.0, 0.04, 490.0)];
         for (measured, debt, expected) in cases {
             let mut learnt = Sustained::presumed(&control);
             let seen = Seen {
