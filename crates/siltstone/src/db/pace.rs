@@ -93,31 +93,30 @@ struct Learnt {
 /// than on average.
 #[derive(Clone, Copy, Default)]
 struct Relief {
-    /// What the one under way had still to read.
-    left_bytes: Option<u64>,
-    ns_per_byte: Option<f64>,
+    /// The one under way, and what it had still to read.
+    ending: Option<(u64, u64)>,
+    bytes_per_s: Option<f64>,
 }
 
 impl Relief {
-    /// `left_bytes` are left of the one under way, `elapsed_ns` after the last look.
-    fn look(&mut self, left_bytes: Option<u64>, elapsed_ns: u64) {
-        let before = std::mem::replace(&mut self.left_bytes, left_bytes);
-        // With more left it is another one.
-        let Some(read) = before.zip(left_bytes).and_then(|(before, left)| before.checked_sub(left)) else { return };
-        let per_byte = to_f64(elapsed_ns) / to_f64(read.max(1));
-        let weight = (to_f64(elapsed_ns) / to_f64(RELIEF_NS)).min(1.0);
-        // An average of rates: one look at which nothing was read is no standstill.
-        self.ns_per_byte = Some(
-            self.ns_per_byte
-                .map_or(per_byte, |average| 1.0 / (1.0 / average + (1.0 / per_byte - 1.0 / average) * weight)),
-        );
+    /// The one under way is job `ending.0` and has `ending.1` bytes still to read, `elapsed_ns` after the last look.
+    fn look(&mut self, ending: Option<(u64, u64)>, elapsed_ns: u64) {
+        let before = std::mem::replace(&mut self.ending, ending);
+        let (Some((job, left)), Some((job_before, left_before))) = (ending, before) else { return };
+        if job != job_before {
+            return;
+        }
+        let speed = to_f64(left_before.saturating_sub(left)) * 1e9 / to_f64(elapsed_ns.max(1));
+        let average = self.bytes_per_s.unwrap_or(speed);
+        self.bytes_per_s = Some(average + (speed - average) * (to_f64(elapsed_ns) / to_f64(RELIEF_NS)).min(1.0));
     }
 
-    /// How long merges need for so many bytes, in seconds, where they need `average` nanoseconds a byte; none if nothing is known. Late rather
+    /// How long merges need for so many bytes, in seconds, where on average they need `ns_per_byte`; none if nothing is known. Late rather
     /// than soon: who was told too early comes to the stop.
-    fn takes_s(&self, bytes: u64, average: Option<f64>) -> Option<f64> {
-        let per_byte = [self.ns_per_byte, average].into_iter().flatten().reduce(f64::max)?;
-        Some(to_f64(bytes) * per_byte / 1e9)
+    fn takes_s(&self, bytes: u64, ns_per_byte: Option<f64>) -> Option<f64> {
+        let on_average = ns_per_byte.map(|ns| to_f64(bytes) * ns / 1e9);
+        let lately = self.bytes_per_s.map(|speed| to_f64(bytes) / speed.max(1.0));
+        on_average.into_iter().chain(lately).reduce(f64::max)
     }
 }
 
@@ -153,14 +152,14 @@ impl Pace {
     }
 
     /// What is sustained, and how fast relief comes, as far as was seen by `now`; `work` is what was measured, `flushing_ns` how long flushes were
-    /// under way, `ending` what the merge has still to read that ends next.
+    /// under way, `ending` the [merge that ends next](super::work::Compactions::ending).
     fn learn(
         &self,
         control: &WriteControl,
         work: &Work,
         debt: f64,
         flushing_ns: u64,
-        ending: Option<u64>,
+        ending: Option<(u64, u64)>,
         now: u64,
     ) -> (Sustained, Relief) {
         let mut learnt = self.learnt.lock();
@@ -275,7 +274,8 @@ impl Core {
             let memtable = &view.memtable.table;
             let spare = limit.saturating_sub(memory.waiting).div_ceil(memtable.full_bytes().max(1));
             let control = &keyspace.options.write_control;
-            let ending = compactions.ending_bytes(keyspace.id);
+            let ending = compactions.ending(keyspace.id);
+            let ending_bytes = ending.map(|(_, left)| left);
             let (sustained, relief) = keyspace.pace.learn(control, &work, debt, flushing_ns, ending, now);
             // How long merges take for so many bytes of their input, in seconds; none if it was never measured.
             let relief_s = |bytes: u64| relief.takes_s(bytes, work.merge_ns_per_byte());
@@ -291,10 +291,10 @@ impl Core {
                 }
                 _ => None,
             };
-            let by_room =
-                slowly(room, ending.and_then(relief_s)).filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt));
+            let by_room = slowly(room, ending_bytes.and_then(relief_s))
+                .filter(|rate| by_debt.is_some_and(|by_debt| *rate < by_debt));
             let by_contract = keyspace.options.max_write_stall.and_then(|stall| {
-                let relief_bytes = ending.unwrap_or_else(|| {
+                let relief_bytes = ending_bytes.unwrap_or_else(|| {
                     let next_bytes: u64 = view.tree.version.levels.iter().take(2).map(Level::bytes).sum();
                     compactions.left_bytes(Some(keyspace.id)).saturating_add(next_bytes)
                 });
@@ -465,9 +465,10 @@ impl super::work::Compactions {
         self.of(keyspace).map(|running| running.runs_merged_so_far()).sum()
     }
 
-    /// Bytes that the merge of a keyspace has still to read that ends next of those that take runs away; none if no such is under way.
-    fn ending_bytes(&self, keyspace: KeyspaceId) -> Option<u64> {
-        self.of(keyspace).filter_map(|running| running.relief_bytes()).min()
+    /// The merge of a keyspace that ends next of those that take runs away: its job, and the bytes that it has still to read; none if no such is
+    /// under way.
+    fn ending(&self, keyspace: KeyspaceId) -> Option<(u64, u64)> {
+        self.of(keyspace).filter_map(|running| running.relief()).min_by_key(|(_, left)| *left)
     }
 }
 
@@ -531,29 +532,26 @@ mod tests {
     fn relief_comes_as_late_as_the_merge_under_way_goes_on() {
         let mut relief = Relief::default();
         assert_eq!((relief.takes_s(8, None), relief.takes_s(4_000_000_000, Some(2.0))), (None, Some(8.0)));
-        relief.look(Some(10_000_000_000), 20 * MS);
-        assert_eq!(relief.takes_s(8, None), None, "one look is no rate");
+        relief.look(Some((1, 10_000_000_000)), 20 * MS);
+        assert_eq!(relief.takes_s(8, None), None, "one look is no speed");
         let mut left = 10_000_000_000;
         let mut go_on = |relief: &mut Relief, looks: u32, bytes: u64| {
             for _ in 0..looks {
                 left -= bytes;
-                relief.look(Some(left), 20 * MS);
+                relief.look(Some((1, left)), 20 * MS);
             }
         };
         go_on(&mut relief, 1, 5_000_000);
-        assert_eq!(
-            relief.takes_s(1_000_000_000, Some(1.0)).map(f64::round),
-            Some(4.0),
-            "250 MB/s, whatever the average"
-        );
+        let slow = relief.takes_s(1_000_000_000, Some(1.0)).map(f64::round);
+        assert_eq!(slow, Some(4.0), "250 MB/s, whatever the average");
         go_on(&mut relief, 200, 40_000_000);
         let fast = |relief: &Relief| relief.takes_s(2_000_000_000, None).map(f64::round);
         assert_eq!((fast(&relief), relief.takes_s(2_000_000_000, Some(3.0))), (Some(1.0), Some(6.0)), "the slower one");
-        relief.look(Some(20_000_000_000), 20 * MS);
+        relief.look(Some((2, 50)), 60_000 * MS);
         relief.look(None, 20 * MS);
-        assert_eq!(fast(&relief), Some(1.0), "another merge says nothing of what was read");
-        relief.look(Some(5), 20 * MS);
-        relief.look(Some(5), 20 * MS);
+        assert_eq!(fast(&relief), Some(1.0), "another merge, a minute later, says nothing of what was read");
+        relief.look(Some((3, 50)), 20 * MS);
+        relief.look(Some((3, 50)), 20 * MS);
         assert_eq!(fast(&relief), Some(1.0), "nor is a moment without progress a standstill");
     }
 

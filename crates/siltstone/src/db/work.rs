@@ -396,9 +396,9 @@ impl Running {
             / to_f64(self.facts.input_bytes.max(1))
     }
 
-    /// Bytes that it has still to read, if it leaves the tree with fewer runs.
-    pub(super) fn relief_bytes(&self) -> Option<u64> {
-        (self.facts.fewer_runs > 0 && self.plan.action == Action::Merge).then(|| self.left_bytes())
+    /// Its number among the store's jobs and the bytes that it has still to read, if it leaves the tree with fewer runs.
+    pub(super) fn relief(&self) -> Option<(u64, u64)> {
+        (self.facts.fewer_runs > 0 && self.plan.action == Action::Merge).then(|| (self.facts.job, self.left_bytes()))
     }
 
     /// Bytes of its input that are merged.

@@ -233,9 +233,7 @@ impl Sustained {
         };
         change(&mut self.by_flushes, by_flushing);
     }
-}
 
-impl Sustained {
     /// What merges sustain as far as a debt says: what was learnt while it is low, and ever more what was measured, if that is less.
     fn by_merges_at(&self, debt: f64) -> f64 {
         let less = self.measured.map_or(0.0, |measured| (self.by_merges - measured).max(0.0));
@@ -465,7 +463,7 @@ mod tests {
         let rates = |learnt: Sustained| {
             [MIDDLE_DEBT, 0.275, 0.5, 0.7].map(|debt| {
                 let share = 1.0 - SLOPE * (debt - MIDDLE_DEBT);
-                (control.rate(debt, &learnt).unwrap() / share / MB).round()
+                (control.rate(debt, &learnt).expect("a debt has its price") / share / MB).round()
             })
         };
         assert_eq!(rates(learnt), [400.0, 300.0, 200.0, 200.0]);
