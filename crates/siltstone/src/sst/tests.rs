@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -290,6 +291,46 @@ fn a_wrong_order_is_refused() {
 }
 
 /// Everything that a reader can see of a file: entries, or the error.
+/// A file that notes where each piece lies that it is given.
+struct Pieces(MemFile, Arc<Mutex<Vec<Range<u64>>>>);
+
+impl WritableFile for Pieces {
+    fn append(&mut self, data: &[u8], ctx: IoCtx) -> io::Result<()> {
+        let begin = self.0.bytes();
+        self.0.append(data, ctx)?;
+        self.1.lock().push(begin..self.0.bytes());
+        Ok(())
+    }
+
+    fn sync(&mut self, ctx: IoCtx) -> io::Result<()> {
+        self.0.sync(ctx)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+}
+
+#[test]
+fn tables_are_written_in_aligned_pieces() {
+    let options = TableOptions { block_bytes: 4096, filter_bits_per_key: 10.0, compression: Compression::None };
+    for (force_every_bytes, piece) in [(0, 256 << 10), (40 << 10, 40 << 10), (1 << 20, 256 << 10)] {
+        let pieces = Arc::default();
+        let file = Pieces(MemFile::default(), Arc::clone(&pieces));
+        let mut writer = TableWriter::new("test.sst", Box::new(file), options, CTX).forcing_every(force_every_bytes);
+        for n in 0..20_000_u32 {
+            let value = vec![1; if n % 5000 == 4999 { 700_000 } else { 100 }];
+            writer.add(&n.to_be_bytes(), Trailer::new(SeqNo(1), Kind::Put), &value).unwrap();
+        }
+        writer.finish().unwrap();
+        let pieces = pieces.lock();
+        let (last, whole) = pieces.split_last().unwrap();
+        assert!(whole.len() > 8, "{pieces:?}");
+        assert!(whole.iter().all(|it| it.start % piece == 0 && it.end % piece == 0), "of {piece}: {pieces:?}");
+        assert_eq!(last.start % piece, 0, "{pieces:?}");
+    }
+}
+
 fn everything(bytes: Vec<u8>) -> Result<Vec<Item>> {
     let table = open(bytes, &Arc::new(BlockCache::new(1 << 20)))?;
     let mut out = Vec::new();

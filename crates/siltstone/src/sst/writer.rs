@@ -1,6 +1,6 @@
 //! Writes a table: entries in, blocks out, through one reused buffer.
 //!
-//! Nothing is allocated per entry. Blocks gather in a buffer of about 1 MiB that is appended to the file in one piece. The
+//! Nothing is allocated per entry. Blocks gather in a buffer that is appended to the file in pieces of 256 KiB. The
 //! keys' hashes are kept (8 bytes a key) and become the filter at the end; the index grows in memory (some 20 bytes a block).
 
 use std::path::{Path, PathBuf};
@@ -20,8 +20,9 @@ use crate::sst::index::{IndexBuilder, separator};
 use crate::sst::properties::Properties;
 use crate::sst::{block::BlockBuilder, filter};
 
-/// The buffer is appended to the file when it has grown to this.
-const APPEND_BYTES: usize = 1 << 20;
+/// The file is appended to in pieces of this length, each of which begins at a multiple of it: it is in the core's cache still when the system
+/// copies it, and the page cache takes it in as one folio. In smaller ones a page is found more slowly; for larger ones memory is.
+const PIECE_BYTES: usize = 256 << 10;
 /// Blocks that nearly fill a page are padded to its end, so that the next one does not straddle two.
 const PAGE_BYTES: u64 = 4096;
 /// No padding is longer.
@@ -76,8 +77,8 @@ pub struct TableWriter {
     offset: u64,
     /// What was appended is forced to disk whenever it has grown by this many bytes; 0 for only at the end.
     force_every_bytes: u64,
-    /// Finished blocks are appended when there are this many bytes of them.
-    append_bytes: usize,
+    /// Finished blocks are appended in pieces of so many bytes.
+    piece_bytes: usize,
     /// Bytes appended since the last time.
     unforced: u64,
     index: IndexBuilder,
@@ -119,7 +120,7 @@ impl TableWriter {
             out: Vec::new(),
             offset: 0,
             force_every_bytes: 0,
-            append_bytes: APPEND_BYTES,
+            piece_bytes: PIECE_BYTES,
             unforced: 0,
             index: IndexBuilder::default(),
             pending: None,
@@ -143,7 +144,7 @@ impl TableWriter {
     pub fn forcing_every(mut self, bytes: u64) -> TableWriter {
         self.force_every_bytes = bytes;
         if bytes > 0 {
-            self.append_bytes = to_usize(bytes.min(to_u64(APPEND_BYTES)));
+            self.piece_bytes = to_usize(bytes.min(to_u64(PIECE_BYTES)));
         }
         self
     }
@@ -245,7 +246,8 @@ impl TableWriter {
         self.offset += to_u64(self.out.len() - start);
         self.pad_page();
         assert!(self.pending.replace(handle).is_none(), "the block before was not indexed");
-        if self.out.len() >= self.append_bytes { self.append() } else { Ok(()) }
+        let whole = self.out.len() - self.out.len() % self.piece_bytes;
+        if whole > 0 { self.append(whole) } else { Ok(()) }
     }
 
     /// Pads to the end of the page if that costs at most a sixteenth of a block.
@@ -280,17 +282,18 @@ impl TableWriter {
         }
     }
 
-    fn append(&mut self) -> Result<()> {
+    /// Appends the first `len` bytes of the buffer.
+    fn append(&mut self, len: usize) -> Result<()> {
         self.file
-            .append(&self.out, self.ctx)
+            .append(&self.out[..len], self.ctx)
             .map_err(|source| Error::io(&self.path, "cannot write to table", source))?;
-        self.unforced += to_u64(self.out.len());
+        self.unforced += to_u64(len);
         if self.force_every_bytes > 0 && self.unforced >= self.force_every_bytes {
             self.unforced = 0;
             self.file.sync(self.ctx).map_err(|source| Error::io(&self.path, "cannot sync table", source))?;
         }
-        self.out.clear();
-        self.out.shrink_to(4 * APPEND_BYTES);
+        self.out.drain(..len);
+        self.out.shrink_to(4 * PIECE_BYTES);
         Ok(())
     }
 
@@ -331,7 +334,7 @@ impl TableWriter {
         let footer = Footer { filter: filter_handle, top_index, properties: properties_handle, data_end };
         self.out.extend_from_slice(&footer.encode());
         self.offset += to_u64(FOOTER_BYTES);
-        self.append()?;
+        self.append(self.out.len())?;
         assert_eq!(self.file.bytes(), self.offset, "the file is not as long as what was appended");
         self.file.cut(self.ctx).map_err(|source| Error::io(&self.path, "cannot cut table", source))?;
         if !planted::active(Bug::TableNotSynced) {
