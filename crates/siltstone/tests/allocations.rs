@@ -1,5 +1,5 @@
-//! What the hot paths allocate: a get of a cached block allocates the value that it returns and nothing else; iteration and merges
-//! allocate nothing per record. A binary of its own, because it counts all allocations.
+//! What the hot paths allocate: a get of a cached block allocates the value that it returns and nothing else; a range few small things, and
+//! iteration and merges nothing per record. A binary of its own, because it counts all allocations.
 
 #![allow(unsafe_code, reason = "a counting allocator forwards to the system's")]
 #![allow(clippy::unwrap_used, reason = "in a test, a panic with its place is the best message")]
@@ -16,17 +16,22 @@ static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static OWN: Cell<u64> = const { Cell::new(0) };
+    static OWN_LARGE: Cell<u64> = const { Cell::new(0) };
 }
 
-fn count() {
+/// Allocators keep smaller pieces of memory ready for a thread.
+const LARGE: usize = 1024;
+
+fn count(bytes: usize) {
     ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
     OWN.set(OWN.get() + 1);
+    OWN_LARGE.set(OWN_LARGE.get() + u64::from(bytes >= LARGE));
 }
 
 // SAFETY: every call is forwarded to the system's allocator with the same arguments.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's promises are passed on.
         unsafe { System.alloc(layout) }
     }
@@ -37,7 +42,7 @@ unsafe impl GlobalAlloc for Counting {
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count(size);
         // SAFETY: the caller's promises are passed on.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -80,6 +85,14 @@ fn hot_paths_allocate_nothing_per_record() {
     assert_eq!(own_allocations(|| assert_eq!(gets(&keys), 2000)), 2000, "one for each value");
     gets(&absent);
     assert_eq!(own_allocations(|| assert_eq!(gets(&absent), 0)), 0, "an absent key costs none");
+
+    let range = |key: &str| keyspace.range(key..).unwrap().take(10).filter(|found| found.is_ok()).count();
+    range(&keys[0]);
+    let large = OWN_LARGE.get();
+    let ranges = own_allocations(|| keys.iter().for_each(|key| assert_eq!(range(key), 10)));
+    let large = OWN_LARGE.get() - large;
+    assert!(large < 20, "{large} large ones: what is large is kept from one range to the next");
+    assert!(ranges < 40 * 2000, "{ranges} allocations for 2000 ranges of ten records, 20 of them for what each yields");
 
     let scan = allocations(|| {
         let mut range = keyspace.range::<&str>(..).unwrap();

@@ -1,5 +1,6 @@
 //! Range reads: lazy, double-ended, seekable, over one moment of a keyspace.
 
+use std::cell::Cell;
 use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
@@ -32,6 +33,14 @@ pub struct Range {
     /// What is recorded when it is dropped.
     trace: Option<Box<RangeTrace>>,
 }
+
+thread_local! {
+    /// The list that the thread's last range had its sources in, empty. Such lists are longer than allocators keep ready.
+    static SOURCES: Cell<Vec<Source>> = const { Cell::new(Vec::new()) };
+}
+
+/// A longer list is not kept.
+const MOST_KEPT: usize = 32;
 
 struct End {
     entries: Visible<Merging<Source>>,
@@ -190,7 +199,8 @@ impl std::fmt::Debug for Range {
 impl End {
     fn open(view: &View, seq: SeqNo, bounds: Bounds, counted_ms: Option<u64>) -> End {
         let memtables = std::iter::once(&view.memtable).chain(&view.immutables);
-        let mut sources: Vec<Source> = Vec::with_capacity(1 + view.immutables.len() + view.tree.runs.len());
+        let mut sources = SOURCES.try_with(Cell::take).unwrap_or_default();
+        sources.reserve(1 + view.immutables.len() + view.tree.runs.len());
         sources.extend(memtables.filter(|slot| !slot.table.is_empty()).map(|slot| Source::memtable(&slot.table)));
         let tables = |run| RunTables { files: Arc::clone(run), ctx: USER_READ, counted_ms };
         sources.extend(view.tree.runs.iter().map(|run| Source::Run(RunCursor::new(tables(run)))));
@@ -229,6 +239,17 @@ impl End {
         }
         let (back, front_key) = (self.entries.key(), front.entries.key());
         back < front_key || (back == front_key && front.started)
+    }
+}
+
+impl Drop for End {
+    fn drop(&mut self) {
+        let mut sources = self.entries.source_mut().take_sources();
+        sources.clear();
+        if sources.capacity() <= MOST_KEPT {
+            // A thread that ends has nowhere to keep it.
+            let _ = SOURCES.try_with(|kept| kept.set(sources));
+        }
     }
 }
 

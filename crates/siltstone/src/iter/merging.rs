@@ -39,6 +39,13 @@ impl<C: Cursor> Merging<C> {
         }
     }
 
+    /// Gives its sources back: nothing is left to be merged.
+    pub fn take_sources(&mut self) -> Vec<C> {
+        (self.leader, self.runner_up) = (None, None);
+        self.heads.clear();
+        std::mem::take(&mut self.sources)
+    }
+
     /// Whether source `a`, at a key of head `a_head`, comes before source `b` in the present direction: keys, versions, then
     /// the newer source first.
     #[inline(always)]

@@ -83,6 +83,11 @@ impl<C: Cursor> Visible<C> {
         &self.bounds
     }
 
+    /// What it goes over. Whoever moves that takes its position away.
+    pub fn source_mut(&mut self) -> &mut C {
+        &mut self.cursor
+    }
+
     /// Whether there is a key at the position.
     #[inline]
     pub fn valid(&self) -> bool {
