@@ -21,7 +21,7 @@ use crate::sst::properties::Properties;
 use crate::sst::{block::BlockBuilder, filter};
 
 /// The file is appended to in pieces of this length, each of which begins at a multiple of it: it is in the core's cache still when the system
-/// copies it, and the page cache takes it in as one folio. In smaller ones a page is found more slowly; for larger ones memory is.
+/// copies it, and the page cache takes it in as one folio. Pages are found sooner in larger folios, but memory for those is dearer.
 const PIECE_BYTES: usize = 256 << 10;
 /// Blocks that nearly fill a page are padded to its end, so that the next one does not straddle two.
 const PAGE_BYTES: u64 = 4096;
