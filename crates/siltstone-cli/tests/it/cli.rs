@@ -184,7 +184,7 @@ fn verify_finds_damage_and_names_file_and_offset() {
 #[test]
 fn verify_finds_damage_that_opening_does_without() {
     let room = Room::new();
-    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
+    let small = ["--set", "keyspace.memtable_bytes=16KiB", "--set", "keyspace.file_bytes=64KiB"];
     room.write("in.tsv", shuffled_tsv(20_000));
     room.ok(&[&["import", "s", "in.tsv"][..], &small].concat());
     room.ok("put s k v");

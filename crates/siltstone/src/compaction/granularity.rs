@@ -86,6 +86,13 @@ impl Draft {
     fn bytes(&self) -> u64 {
         self.files().map(|file| file.bytes).sum()
     }
+
+    /// Whether what it takes from other levels than `level` comes to at most `ratio` times what it takes from there.
+    pub fn meets_at_most(&self, level: LevelId, ratio: f64) -> bool {
+        let own = self.inputs.iter().filter(|input| input.level == level).flat_map(|input| &input.files);
+        let own_bytes: u64 = own.map(|file| file.bytes).sum();
+        to_f64(self.bytes() - own_bytes) <= ratio * to_f64(own_bytes)
+    }
 }
 
 fn whole(level: LevelId, run: &Run) -> PlanInput {
@@ -330,6 +337,27 @@ pub fn with_starved(view: &LsmView<'_>, draft: &Draft, starved_files: u32) -> Op
     let mut draft = draft.clone();
     draft.inputs.push(PlanInput { level: last, run: run.order, files: vec![Arc::clone(lent)] });
     Some(draft)
+}
+
+/// All runs of a level and what they meet in the next one.
+pub fn all_down(shape: &Shape<'_>, level: LevelId) -> Draft {
+    down(shape, all_runs(shape.view, level), shape.next_level(level), false)
+}
+
+/// The same, and on through the levels behind it as long as all that the runs meet comes to at most `met_ratio` times their bytes.
+pub fn all_through(shape: &Shape<'_>, level: LevelId, met_ratio: f64) -> Draft {
+    let is_one_run = |level| shape.is_leveled(level) && shape.view.level(level).runs.len() <= 1;
+    let last = shape.view.last_level();
+    let mut draft = all_down(shape, level);
+    while draft.output.level < last && is_one_run(draft.output.level) {
+        let to = shape.next_level(draft.output.level);
+        let deeper = down(shape, draft.inputs.clone(), to, false);
+        if !is_one_run(to) || !deeper.meets_at_most(level, met_ratio) {
+            break;
+        }
+        draft = deeper;
+    }
+    draft
 }
 
 /// Where the outputs of a merge end besides: behind the output level's cursor, if that is among the keys of `draft`.

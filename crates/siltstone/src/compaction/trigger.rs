@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
+use super::granularity;
 use super::guards::{self, Column};
 use super::layout::{Layout, Shape};
 use super::oldest;
@@ -142,6 +143,10 @@ pub enum Trigger {
         /// For how long nothing was written, as "10s", "15m", "12h" or "30d".
         #[serde(deserialize_with = "crate::options::age::deserialize")]
         after: Duration,
+        /// Only where the level's runs meet at most so many times their bytes in the next level; and then they go on at once, through the levels
+        /// behind it, as long as all that they meet comes to no more (Pebble merges three levels in one where that writes less). Above 0; takes
+        /// granularity `sorted-runs`. Default: whatever they meet, level by level.
+        met_ratio: Option<f64>,
     },
     /// A guard holds many bytes. Value: the bytes of the largest one that a compaction can make smaller, divided by the cap of its level; as
     /// long as the level as a whole holds less, those of the level. From L1 on, with the layout `guarded` only.
@@ -395,10 +400,12 @@ impl Trigger {
                 let value = to_f64(view.now_ms.saturating_sub(written)) / 1000.0;
                 Some(Measure { value, threshold: ttl.as_secs_f64() })
             }
-            Trigger::Idle { after } => {
+            Trigger::Idle { after, met_ratio } => {
                 let threshold = after.as_secs_f64();
                 let value = (to_f64(view.idle_ms()) / 1000.0).min(threshold);
-                (level < view.last_level()).then_some(Measure { value, threshold })
+                let is_worth = |ratio: &f64| granularity::all_down(shape, level).meets_at_most(level, *ratio);
+                (has_work_at_rest(view, level) && met_ratio.as_ref().is_none_or(is_worth))
+                    .then_some(Measure { value, threshold })
             }
         }
     }
@@ -463,7 +470,7 @@ impl Trigger {
                 .map(|aged| aged.file.created_ms.saturating_add(oldest::to_ms(*ttl)))
                 .into_iter()
                 .collect(),
-            Trigger::Idle { after } if level < view.last_level() => {
+            Trigger::Idle { after, .. } if has_work_at_rest(view, level) => {
                 let after_ms = u64::try_from(after.as_millis()).unwrap_or(u64::MAX);
                 view.last_write_ms.map(|ms| ms.saturating_add(after_ms)).into_iter().collect()
             }
@@ -554,6 +561,11 @@ impl Merging {
             paid: paid / runs * spared,
         })
     }
+}
+
+/// Whether a level stands above the last one, or is an L0 of several runs with nothing below it.
+fn has_work_at_rest(view: &LsmView<'_>, level: LevelId) -> bool {
+    level < view.last_level() || (level.0 == 0 && view.level(level).runs.len() > 1)
 }
 
 /// The tombstones of some levels for each entry of the tree that is none.

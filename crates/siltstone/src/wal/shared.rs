@@ -233,8 +233,11 @@ impl LogShared {
         }
         // Segments first, since a writer who has to make his own waits for two syncs, and one whose memory is not ready for no more than a page at
         // a time.
-        if self.prepared.lock().len() < self.wanted() {
-            let mut next = self.next.lock();
+        let is_wanted = || self.prepared.lock().len() < self.wanted();
+        if is_wanted()
+            && let mut next = self.next.lock()
+            && is_wanted()
+        {
             let fresh = self.create(&mut next, self.config.segment_bytes)?;
             // Before the number is free for the writer: segments are used in the order of their numbers.
             self.prepared.lock().push_back(fresh);
@@ -331,6 +334,8 @@ impl LogShared {
     /// The writer pauses: gives back what it was to go on with at the speed that it had, segments made ahead and files to be written over.
     pub fn rest(&self) {
         self.is_fast.store(false, Ordering::Relaxed);
+        // The lane may be making one.
+        let _next = self.next.lock();
         self.discard_prepared();
     }
 

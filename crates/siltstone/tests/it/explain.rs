@@ -273,7 +273,7 @@ fn what_is_pending_is_what_is_done_next() {
     let machine = Machine::new();
     let db = machine.open(&few_runs());
     let keyspace = db.default_keyspace();
-    for i in 0..3000u64 {
+    for i in 0..5400u64 {
         keyspace.put(format!("key-{:04}", i * 7919 % 300), format!("{i:040}")).unwrap();
     }
     db.close().unwrap();

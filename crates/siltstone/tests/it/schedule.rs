@@ -299,7 +299,7 @@ fn the_store_tells_what_it_sustains_and_owes() {
     let sustained = stats.sustainable_write_bytes_per_s.unwrap();
     // Writers who write as fast as they can write as much as is sustained, since lanes are never idle. Here lanes do not run side by
     // side, flushes are not free, and whoever logs takes the disk as well.
-    assert!(sustained > written * 0.8 && sustained < written * 2.5, "{sustained} said, {written} measured");
+    assert!(sustained > written * 0.8 && sustained < written * 4.0, "{sustained} said, {written} measured");
     assert!(stats.debt_bytes > 0 && stats.debt_seconds.unwrap() > 0.0);
     assert_eq!(stats.debt_bytes, stats.keyspaces[0].debt_bytes);
     db.flush().unwrap();
@@ -336,7 +336,7 @@ fn what_a_layout_cannot_work_with_is_refused() {
     assert!(machine.fs.files().is_empty(), "refused before anything is created");
     let db = machine.open(&options());
     let error = db.create_keyspace("other", wrong.keyspace).unwrap_err().to_string();
-    assert!(error.contains("at least 6"), "{error}");
+    assert!(error.contains("at least 10"), "{error}");
     let error = db.set_scheduler(Scheduler::Greedy(siltstone::schedule::Greedy { width: 99 })).unwrap_err().to_string();
     assert!(error.contains("width = 99"), "{error}");
 }

@@ -354,6 +354,6 @@ impl CompactionPolicy for Lazy {
 
 #[test]
 fn the_suite_catches_a_policy_that_starves_a_level() {
-    let error = run(&Lazy(Strategy::named("one-leveling").unwrap()), 1, 20).unwrap_err();
+    let error = run(&Lazy(Strategy::named("1-lvl").unwrap()), 1, 20).unwrap_err();
     assert!(error.contains("writers would wait for ever"), "{error}");
 }

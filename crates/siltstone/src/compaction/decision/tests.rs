@@ -7,7 +7,7 @@ const SIZES: Sizes = Sizes { memtable_bytes: 10 << 10, file_bytes: 10 << 10, siz
 fn merge() -> Decision {
     let version = parse("L0 4:a-z:1K\nL0 3:a-z:1K\nL0 2:b-c:1K\nL0 1:a-z:1K\nL1 9:a-z:1K\n").unwrap();
     let view = LsmView::new(&version, SIZES);
-    let plan = plan(&Strategy::named("one-leveling").unwrap(), &view).unwrap().unwrap();
+    let plan = plan(&Strategy::named("1-lvl").unwrap(), &view).unwrap().unwrap();
     let decision = Decision::new(&plan, KeyspaceId(0), "one-leveling");
     assert_eq!(decision.to_string(), plan.to_string());
     assert_eq!((decision.from_level, decision.to_level), (0, 1));
@@ -45,7 +45,7 @@ fn many_inputs_are_counted_and_not_listed() {
     let text: String = (0..40).map(|n| format!("{}:{n:02}a-{n:02}z:1K ", n + 10)).collect();
     let version = parse(&format!("L0 9:00-40:1K\nL0 8:00-40:1K\nL0 7:00-40:1K\nL0 6:00-40:1K\nL1 {text}\n")).unwrap();
     let view = LsmView::new(&version, SIZES);
-    let plan = plan(&Strategy::named("one-leveling").unwrap(), &view).unwrap().unwrap();
+    let plan = plan(&Strategy::named("1-lvl").unwrap(), &view).unwrap().unwrap();
     let decision = Decision::new(&plan, KeyspaceId(0), "x");
     let last = decision.inputs.last().unwrap();
     assert_eq!((last.files, last.ids.len(), last.bytes), (40, MAX_INPUT_FILES, 40 << 10));

@@ -378,9 +378,10 @@ impl Strategy {
                 };
                 Some(granularity::down(shape, level_or_run, shape.next_level(level), true))
             }
-            Granularity::SortedRuns { pick: RunPick::All {} } => {
-                Some(granularity::down(shape, granularity::all_runs(view, level), shape.next_level(level), false))
-            }
+            Granularity::SortedRuns { pick: RunPick::All {} } => Some(match rule.trigger {
+                Trigger::Idle { met_ratio: Some(ratio), .. } => granularity::all_through(shape, level, ratio),
+                _ => granularity::all_down(shape, level),
+            }),
             Granularity::SortedRuns { pick: RunPick::Due { max_runs, max_left } } => {
                 let due = whole_runs::due_in_level(shape, level, &rule.trigger);
                 let due = runs::due(due, view.level(level).runs.len(), *max_runs, *max_left);

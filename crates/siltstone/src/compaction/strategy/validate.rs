@@ -185,6 +185,11 @@ impl Strategy {
             Trigger::ReadCost { .. } if matches!(self.layout, Layout::Runs { .. }) => {
                 Some("read-cost: layout runs groups its runs, and read-cost weighs levels: it takes another layout")
             }
+            Trigger::Idle { met_ratio: Some(ratio), .. }
+                if !(*ratio > 0.0 && ratio.is_finite()) || rule.granularity != all_runs() =>
+            {
+                Some("idle: met_ratio is above 0, and takes granularity = { kind = \"sorted-runs\" }")
+            }
             Trigger::TombstoneShare { share } if !(*share > 0.0 && share.is_finite()) => {
                 Some("tombstone-share: share is above 0")
             }

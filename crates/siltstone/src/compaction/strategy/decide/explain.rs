@@ -196,10 +196,11 @@ mod tests {
     #[test]
     fn who_waits_and_for_whom() {
         let policy = Strategy::named("one-leveling").unwrap();
-        let before = parse("L0 4:a-z:10K\nL0 3:a-z:10K\nL0 2:a-z:10K\nL0 1:a-z:10K\nL1 9:a-z:30K\n").unwrap();
+        let flushed: String = (1..=8).rev().map(|n| format!("L0 {n}:a-z:10K\n")).collect();
+        let before = parse(&format!("{flushed}L1 9:a-z:30K\n")).unwrap();
         let first = Arc::new(plan(&policy, &LsmView::new(&before, SIZES)).unwrap().unwrap());
-        // While it runs, four more flushes.
-        let more = "L0 order=9 14:a-z:10K\nL0 order=8 13:a-z:10K\nL0 order=7 12:a-z:10K\nL0 order=6 11:a-z:10K\n";
+        // While it runs, eight more flushes.
+        let more: String = (11..=18).rev().map(|n| format!("L0 order={n} {n}:a-z:10K\n")).collect();
         let text = crate::version::text::print(&before);
         let after = parse(&format!("{more}{text}")).unwrap();
         let running = [first];
@@ -215,12 +216,12 @@ mod tests {
             })
             .collect();
         let expected = [
-            "sorted-runs L0 4.0/4.0 Blocked([0])",
-            "level-saturation L0 1.0/1.0 Blocked([0])",
+            "sorted-runs L0 8.0/8.0 Blocked([0])",
             "level-saturation L1 0.75/1.0 Quiet",
-            "read-cost L0 0.0/71680.0 Quiet",
+            "read-cost L0 0.0/112640.0 Quiet",
             "tombstone-share Quiet",
             "tombstone-share Quiet",
+            "idle L0 0.0/10.0 Quiet",
             "idle L0 0.0/10.0 Quiet",
             "runs L1 1.0/2.0 Quiet",
         ];
