@@ -56,6 +56,7 @@ fn draw(strategy: &str) -> String {
     let mut text = draw::decisions(&keyspace, kept.len(), &kept, false);
     text += "\n";
     text += &draw::pending(&keyspace, &keyspace.pending().unwrap());
+    keyspace.put("key-0001", "one more, so that there is something to do by hand").unwrap();
     keyspace.compact::<&str>(.., &Cancel::new()).unwrap();
     let kept = keyspace.decisions();
     text += "\n";
