@@ -184,9 +184,11 @@ fn verify_finds_damage_and_names_file_and_offset() {
 #[test]
 fn verify_finds_damage_that_opening_does_without() {
     let room = Room::new();
-    let small = ["--set", "keyspace.memtable_bytes=16KiB", "--set", "keyspace.file_bytes=64KiB"];
+    let small = ["--set", "keyspace.memtable_bytes=64KiB", "--set", "keyspace.file_bytes=64KiB"];
     room.write("in.tsv", shuffled_tsv(20_000));
     room.ok(&[&["import", "s", "in.tsv"][..], &small].concat());
+    // So that a decision was recorded.
+    room.ok("compact s");
     room.ok("put s k v");
     let spoil = |name: &str, at: usize| {
         let path = room.path(&format!("s/{name}"));
