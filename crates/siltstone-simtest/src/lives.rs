@@ -243,6 +243,9 @@ impl World {
         if self.db.is_none() {
             return Ok(());
         }
+        // Numbers that were taken back are given out again.
+        let known = self.db().last_seq().0;
+        self.seqs.retain(|(seq, _)| *seq <= known);
         let last = self.model.last();
         if self.config.unlogged {
             return self.recover_unlogged();

@@ -67,10 +67,7 @@ impl World {
         if self.allow(outcome)?.is_some() {
             let at = self.model.commit(changes);
             if !self.model.losses().is_empty() {
-                let seq = self.db().last_seq().0;
-                // Numbers that a crash has taken back are given out again.
-                while self.seqs.pop_if(|(other, _)| *other >= seq).is_some() {}
-                self.seqs.push((seq, at));
+                self.seqs.push((self.db().last_seq().0, at));
             }
             if ack != Ack::None {
                 self.floor_kill = at;
