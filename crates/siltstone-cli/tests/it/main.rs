@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test says what it expects by unwrapping")]
 
 mod cli;
+mod damage;
 mod interrupt;
 mod room;
 mod run;
