@@ -135,7 +135,8 @@ pub enum Trigger {
         ttl: Duration,
     },
     /// Nothing is being written, so there is time (guo17 section VI, "aggressive compaction"): what stands above the last level goes down, level by
-    /// level, until the last one holds everything that was flushed; the memtable stays where it is. Value: seconds since the last
+    /// level, until the last one holds everything that was flushed; an L0 of several runs goes down even if it is all there is; the memtable stays
+    /// where it is. Value: seconds since the last
     /// write, `after` at most. Comes after everything else. A write is not timed; the store looks whether there was one when it decides anyway, and when it
     /// was to fire. So it fires between `after` and twice as long after the last write, and at once if somebody waits for rest
     /// ([`Db::wait_idle`](crate::Db::wait_idle)). With a granularity that merges runs within a level, these become fewer instead.
@@ -403,9 +404,10 @@ impl Trigger {
             Trigger::Idle { after, met_ratio } => {
                 let threshold = after.as_secs_f64();
                 let value = (to_f64(view.idle_ms()) / 1000.0).min(threshold);
-                let is_worth = |ratio: &f64| granularity::all_down(shape, level).meets_at_most(level, *ratio);
-                (has_work_at_rest(view, level) && met_ratio.as_ref().is_none_or(is_worth))
-                    .then_some(Measure { value, threshold })
+                // What it meets is looked up at rest alone, not at each decision of a store that is written to.
+                let meets_little = |ratio| granularity::all_down(shape, level).meets_at_most(level, ratio);
+                let is_worth = value < threshold || met_ratio.is_none_or(meets_little);
+                (has_work_at_rest(view, level) && is_worth).then_some(Measure { value, threshold })
             }
         }
     }

@@ -61,7 +61,7 @@ mod tests {
                 .unwrap();
         let sizes = Sizes { memtable_bytes: 1 << 10, file_bytes: 1 << 20, size_ratio: 0, level1_bytes: 0 };
         let view = LsmView::new(&version, sizes);
-        let strategy = Strategy::named("1-lvl").unwrap();
+        let strategy = Strategy::named("1-lvl").expect("a preset");
         let plan = planner::plan(&strategy, &view).unwrap().unwrap();
         let runs = |plan: &Plan| plan.inputs.iter().map(|input| (input.level.0, input.run.0)).collect::<Vec<_>>();
         assert_eq!(runs(&plan), [(0, 7), (0, 6), (0, 5), (0, 4), (0, 3), (0, 2), (1, 1)]);

@@ -234,6 +234,7 @@ impl LogShared {
         // Segments first, since a writer who has to make his own waits for two syncs, and one whose memory is not ready for no more than a page at
         // a time.
         let is_wanted = || self.prepared.lock().len() < self.wanted();
+        // Asked again with the lock: who went to rest meanwhile wants none.
         if is_wanted()
             && let mut next = self.next.lock()
             && is_wanted()

@@ -231,13 +231,8 @@ impl Strategy {
             }
             Granularity::SortedRuns { pick } if *pick != RunPick::All {} => {
                 // A full level that is merged within stays as full.
-                match (&rule.trigger, pick) {
-                    (Trigger::SortedRuns { .. } | Trigger::Idle { .. }, _) => {}
-                    (Trigger::LevelSaturation { .. }, RunPick::Due { .. }) => {}
-                    (_, RunPick::Due { .. }) => {
-                        return Err("pick = \"due\" takes trigger sorted-runs, idle or level-saturation".to_owned());
-                    }
-                    _ => return Err(format!("pick = \"{}\" takes trigger sorted-runs or idle", pick.name())),
+                if !matches!(rule.trigger, Trigger::SortedRuns { .. } | Trigger::Idle { .. }) {
+                    return Err(format!("pick = \"{}\" takes trigger sorted-runs or idle", pick.name()));
                 }
                 whole_runs::validate_pick(pick)?;
             }

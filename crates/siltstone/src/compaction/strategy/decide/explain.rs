@@ -197,7 +197,7 @@ mod tests {
     fn who_waits_and_for_whom() {
         let policy = Strategy::named("one-leveling").unwrap();
         let flushed: String = (1..=8).rev().map(|n| format!("L0 {n}:a-z:10K\n")).collect();
-        let before = parse(&format!("{flushed}L1 9:a-z:30K\n")).unwrap();
+        let before = parse(&format!("{flushed}L1 9:a-z:30K\n")).expect("a tree as text");
         let first = Arc::new(plan(&policy, &LsmView::new(&before, SIZES)).unwrap().unwrap());
         // While it runs, eight more flushes.
         let more: String = (11..=18).rev().map(|n| format!("L0 order={n} {n}:a-z:10K\n")).collect();
