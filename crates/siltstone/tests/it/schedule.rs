@@ -288,7 +288,11 @@ fn a_promise_of_a_longest_stall_shortens_the_stalls_and_a_warning_comes_before_e
 #[test]
 fn the_store_tells_what_it_sustains_and_owes() {
     let machine = Machine::new();
-    let db = machine.open(&with(|keyspace| keyspace.write_control = WriteControl::Stop));
+    let db = machine.open(&with(|keyspace| {
+        // Merges are most of the work.
+        keyspace.strategy = "1-lvl".to_owned();
+        keyspace.write_control = WriteControl::Stop;
+    }));
     assert_eq!(db.stats().sustainable_write_bytes_per_s, None);
     let began = machine.clock.mono_ns();
     for n in 0..40_000 {
@@ -299,7 +303,7 @@ fn the_store_tells_what_it_sustains_and_owes() {
     let sustained = stats.sustainable_write_bytes_per_s.unwrap();
     // Writers who write as fast as they can write as much as is sustained, since lanes are never idle. Here lanes do not run side by
     // side, flushes are not free, and whoever logs takes the disk as well.
-    assert!(sustained > written * 0.8 && sustained < written * 4.0, "{sustained} said, {written} measured");
+    assert!(sustained > written * 0.8 && sustained < written * 2.5, "{sustained} said, {written} measured");
     assert!(stats.debt_bytes > 0 && stats.debt_seconds.unwrap() > 0.0);
     assert_eq!(stats.debt_bytes, stats.keyspaces[0].debt_bytes);
     db.flush().unwrap();

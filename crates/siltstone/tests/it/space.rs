@@ -5,7 +5,7 @@ use siltstone::{Cancel, Db, ErrorKind, Options, Range};
 use crate::explain::{Machine, options};
 
 const SECOND: u64 = 1_000_000_000;
-const MOST_RUNS: u32 = 14;
+const MOST_RUNS: u32 = 12;
 
 /// Room for a few merges, and for less than the tree.
 fn budgeted() -> Options {
