@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use arc_swap::{ArcSwapOption, Guard};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::cache::block::BlockCache;
 use crate::error::{Error, Result};
@@ -408,6 +408,8 @@ pub struct PurgeQueue {
     obsolete_bytes: AtomicU64,
     /// Of them, bytes of those that somebody still reads.
     held_bytes: AtomicU64,
+    /// Held from when files are taken until they are deleted or spares.
+    clearing: Mutex<()>,
     wake: Mutex<Option<Arc<dyn Fn() + Send + Sync>>>,
 }
 
@@ -418,8 +420,8 @@ pub struct Obsolete {
     pub id: SstId,
     /// Its size.
     pub bytes: u64,
-    /// Whether it was a spare already: it must go now.
-    pub was_spare: bool,
+    /// Whether it may not be kept.
+    pub must_go: bool,
 }
 
 #[derive(Default)]
@@ -438,11 +440,16 @@ impl PurgeQueue {
 
     /// Adds a file.
     pub(crate) fn push(&self, id: SstId, bytes: u64) {
-        self.files.lock().push(Obsolete { id, bytes, was_spare: false });
+        self.files.lock().push(Obsolete { id, bytes, must_go: false });
         let wake = self.wake.lock().clone();
         if let Some(wake) = wake {
             wake();
         }
+    }
+
+    /// To be held while files are [taken](Self::take) and dealt with: who has it knows that nobody else has some in his hands.
+    pub(crate) fn clearing(&self) -> MutexGuard<'_, ()> {
+        self.clearing.lock()
     }
 
     /// Takes up to `most` files, the oldest first, to be deleted now, of which say [`deleted`](Self::deleted), or to be kept as spares.
@@ -486,11 +493,14 @@ impl PurgeQueue {
         (!spares.files.is_empty()).then_some(spares.touched_ns)
     }
 
-    /// Gives up all spares: they are to be deleted. Says whether there were any.
+    /// Gives up all spares, and what waits to become one: they are to be deleted. Says whether there were any spares.
     pub(crate) fn release_spares(&self) -> bool {
+        let _clearing = self.clearing();
         let spares = std::mem::take(&mut *self.spares.lock()).files;
         let any = !spares.is_empty();
-        self.files.lock().extend(spares.into_iter().map(|(id, bytes)| Obsolete { id, bytes, was_spare: true }));
+        let mut files = self.files.lock();
+        files.iter_mut().for_each(|file| file.must_go = true);
+        files.extend(spares.into_iter().map(|(id, bytes)| Obsolete { id, bytes, must_go: true }));
         any
     }
 

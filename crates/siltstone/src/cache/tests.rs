@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::block::{DEFAULT_FRAME_BYTES, Slots};
 use crate::cache::file::{TableCache, sst_path};
-use crate::cache::{BlockCache, Obsolete, TableHandle};
+use crate::cache::{BlockCache, Obsolete, PurgeQueue, TableHandle};
 use crate::error::ErrorKind;
 use crate::io::sim::{Errno, Fault, SimClock, SimFs};
 use crate::io::{CreateOptions, Fs, IoMeter, Rng};
@@ -168,12 +168,26 @@ fn an_obsolete_file_is_offered_for_deletion_when_its_last_user_is_gone() {
     assert_eq!(cache.purge_queue().held_bytes(), bytes);
     assert_eq!(get(&reader, 6), "1:6");
     drop(reader);
-    assert_eq!(cache.purge_queue().take(2), [Obsolete { id: SstId(1), bytes, was_spare: false }]);
+    assert_eq!(cache.purge_queue().take(2), [Obsolete { id: SstId(1), bytes, must_go: false }]);
     assert_eq!((cache.purge_queue().obsolete_bytes(), cache.purge_queue().held_bytes()), (bytes, 0));
     cache.purge_queue().deleted(bytes);
     assert_eq!(cache.purge_queue().obsolete_bytes(), 0);
     assert_eq!(woken.load(Ordering::Relaxed), 1);
     assert_eq!(cache.purge_queue().len(), 0);
+}
+
+#[test]
+fn spares_are_as_many_as_there_is_room_for_and_rest_leaves_none() {
+    let queue = PurgeQueue::default();
+    (1..=5).for_each(|id| queue.push(SstId(id), 10));
+    let kept = queue.take(4).into_iter().map(|file| queue.keep(file.id, file.bytes, 35, 7));
+    assert_eq!(kept.collect::<Vec<_>>(), [true, true, true, false]);
+    assert_eq!(queue.take_spare(8), Some(SstId(3)), "the last first");
+    assert_eq!((queue.spare_bytes(), queue.spares_touched_ns()), (20, Some(8)));
+    assert!(queue.release_spares());
+    assert_eq!((queue.take_spare(9), queue.spare_bytes()), (None, 0));
+    let rest = [5, 1, 2].map(|id| Obsolete { id: SstId(id), bytes: 10, must_go: true });
+    assert_eq!(queue.take(9), rest, "what waited is kept no more, either");
 }
 
 #[test]

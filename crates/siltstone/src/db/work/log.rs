@@ -175,12 +175,13 @@ impl Core {
     /// them. Returns whether there was any.
     fn remove_tables(&self, most_spare_bytes: impl FnOnce() -> u64) -> bool {
         let queue = self.tables.purge_queue();
+        let _clearing = queue.clearing();
         let obsolete = queue.take(REMOVED_A_STEP);
         let any = !obsolete.is_empty();
-        let most_bytes = if obsolete.iter().all(|file| file.was_spare) { 0 } else { most_spare_bytes() };
+        let most_bytes = if obsolete.iter().all(|file| file.must_go) { 0 } else { most_spare_bytes() };
         let mut removed = false;
-        for Obsolete { id, bytes, was_spare } in obsolete {
-            if !was_spare && most_bytes > 0 && queue.keep(id, bytes, most_bytes, self.clock.mono_ns()) {
+        for Obsolete { id, bytes, must_go } in obsolete {
+            if !must_go && most_bytes > 0 && queue.keep(id, bytes, most_bytes, self.clock.mono_ns()) {
                 continue;
             }
             let _ = self.fs.remove_file(&sst_path(&self.dir, id), IoCtx::foreground(IoClass::Meta));
