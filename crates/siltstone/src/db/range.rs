@@ -73,7 +73,21 @@ impl Range {
     ///
     /// # Errors
     /// `Corruption` or `Io`. The range is finished after one.
+    #[inline]
     pub fn advance(&mut self) -> Result<bool> {
+        if self.front.started && self.back.is_none() && self.trace.is_none() && !self.finished {
+            let moved = self.front.entries.next();
+            if moved.is_ok() && self.front.entries.valid() {
+                return Ok(true);
+            }
+            return self.end(moved.map(|()| false));
+        }
+        self.advance_in_full()
+    }
+
+    /// [`advance`](Self::advance) where there is more to it than a step of the front.
+    #[inline(never)]
+    fn advance_in_full(&mut self) -> Result<bool> {
         if self.finished {
             return Ok(false);
         }

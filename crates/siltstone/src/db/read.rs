@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::io::{IoClass, IoCtx};
 use crate::iter::file::{LiveFile, RunFiles, RunTables, restamp};
 use crate::iter::run::{FileCursors, RunCursor};
-use crate::iter::{Approach, Cursor, Target};
+use crate::iter::{Approach, Arrival, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::num::to_u32;
@@ -371,6 +371,11 @@ impl<F: FileCursors> Cursor for Source<F> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         each_source!(self, c => c.prev())
+    }
+
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        each_source!(self, c => c.next_at_hand())
     }
 
     #[inline(always)]

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::run::FileCursors;
-use super::{Approach, Cursor, Target};
+use super::{Approach, Arrival, Cursor, Target};
 use crate::cache::TableHandle;
 use crate::error::Result;
 use crate::io::{IoCtx, IoMeter};
@@ -241,6 +241,11 @@ impl<C: Cursor> Cursor for FileCursor<C> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         self.cursor.prev()
+    }
+
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        if self.plain { self.cursor.next_at_hand() } else { None }
     }
 
     #[inline(always)]

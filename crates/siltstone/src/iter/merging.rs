@@ -5,7 +5,7 @@
 //! 16-byte integers ([`Cursor::head`]); keys are compared in full only when their heads are equal. A seek takes each
 //! step ([`Approach`]) in every source before the next step, so that their cache misses overlap.
 
-use super::{Approach, Cursor, Target};
+use super::{Approach, Arrival, Cursor, Target};
 use crate::error::{Error, Result};
 use crate::key::{Entry, Trailer, compare};
 
@@ -111,6 +111,14 @@ impl<C: Cursor> Merging<C> {
     fn overtake(&mut self, runner_up: usize) {
         self.leader = Some(runner_up);
         self.find_runner_up();
+    }
+
+    /// The entry at the position as what a step came to.
+    #[inline]
+    fn arrival(&self) -> Option<Arrival> {
+        let leader = self.leader?;
+        let entry = self.sources[leader].entry()?;
+        Some(Arrival { head: self.heads[leader]?, key_len: entry.key.len(), trailer: entry.trailer })
     }
 
     fn check(&self) -> Result<()> {
@@ -225,6 +233,18 @@ impl<C: Cursor> Cursor for Merging<C> {
     #[inline]
     fn prev(&mut self) -> Result<()> {
         self.step(true)
+    }
+
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        let leader = self.leader.filter(|_| !self.backward)?;
+        let arrival = self.sources[leader].next_at_hand()?;
+        if self.runner_up.is_none_or(|(_, head)| arrival.head < head) {
+            self.heads[leader] = Some(arrival.head);
+            return Some(arrival);
+        }
+        self.settle(leader);
+        self.arrival()
     }
 
     #[inline(always)]

@@ -46,11 +46,28 @@ pub trait Cursor {
     fn head(&self) -> Option<u128> {
         self.entry().map(|entry| key::head(entry.key))
     }
+    /// Moves to the following entry if that takes a look at memory and nothing else: nothing is read, nothing fails. Otherwise does not move, and
+    /// [`next`](Self::next) does. Nearly all steps of a scan are of this kind, and what can go wrong at others costs them nothing.
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        None
+    }
     /// Does a part of the seek to `target` that waits for nothing but memory. A caller with several sources takes each step with all of them before
     /// the next step, so that their cache misses overlap, and then seeks, to the same target. Failures are told by the seek.
     fn approach(&mut self, step: Approach, target: Target<'_>) {
         let _ = (step, target);
     }
+}
+
+/// What a step forward came to: as much of the entry as says whether a reader sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival {
+    /// The key's [head](crate::key::head).
+    pub head: u128,
+    /// The key's length.
+    pub key_len: usize,
+    /// Sequence number and kind.
+    pub trailer: Trailer,
 }
 
 /// Where a seek goes.

@@ -3,7 +3,7 @@
 
 use bytes::Bytes;
 
-use super::{Approach, Cursor, Target};
+use super::{Approach, Arrival, Cursor, Target};
 use crate::error::{Error, Result};
 use crate::key::{Entry, SeqNo, Trailer};
 
@@ -224,6 +224,11 @@ impl<F: FileCursors> Cursor for RunCursor<F> {
             Some(left) => self.place(left.wrapping_sub(1), Place::Last),
             None => Ok(()),
         }
+    }
+
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        self.open.as_mut()?.1.next_at_hand()
     }
 
     #[inline(always)]

@@ -66,6 +66,13 @@ impl Cursor for ListCursor {
         assert!(self.entry().is_some());
         self.go(self.at.wrapping_sub(1))
     }
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        // Two of three entries are where the one before is.
+        let at = self.at.wrapping_add(1);
+        let (key, Reverse(trailer), _) = self.rows.get(at).filter(|_| at > 0 && !at.is_multiple_of(3))?;
+        self.at = at;
+        Some(Arrival { head: key::head(key), key_len: key.len(), trailer: *trailer })
+    }
     fn entry(&self) -> Option<Entry<'_>> {
         self.rows.get(self.at).map(|row| Entry { key: &row.0, trailer: row.1.0, value: &row.2 })
     }
@@ -143,7 +150,19 @@ fn walk(cursor: &mut impl Cursor, rows: &[Row], rng: &mut Rng, moves: u64) {
             2 => (at, _) = (bound, cursor.seek(&to, trailer).unwrap()),
             3 => (at, _) = (bound.wrapping_sub(1), cursor.seek_before(&to, trailer).unwrap()),
             n if n % 3 == 0 => (at, _) = (at.wrapping_sub(1), cursor.prev().unwrap()),
-            _ => (at, _) = (at + 1, cursor.next().unwrap()),
+            n => {
+                at += 1;
+                let arrival = if n % 3 == 1 { cursor.next_at_hand() } else { None };
+                match (arrival, rows.get(at)) {
+                    (Some(Arrival { head, key_len, trailer }), Some((key, Reverse(there), _))) => {
+                        assert_eq!((head, key_len, trailer), (key::head(key), key.len(), *there));
+                    }
+                    (arrival, _) => {
+                        assert!(arrival.is_none(), "behind the end");
+                        cursor.next().unwrap();
+                    }
+                }
+            }
         }
         assert_eq!(row(cursor.entry()), rows.get(at).cloned());
     }
@@ -211,6 +230,9 @@ impl Cursor for Counted {
     }
     fn prev(&mut self) -> Result<()> {
         self.0.prev()
+    }
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        self.0.next_at_hand()
     }
     fn entry(&self) -> Option<Entry<'_>> {
         self.0.entry()

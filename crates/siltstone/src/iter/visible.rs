@@ -53,6 +53,8 @@ pub struct Visible<C> {
     cursor: C,
     seq: SeqNo,
     bounds: Bounds,
+    /// The head of the upper bound, the largest one if there is none: keys of smaller heads lie below the bound.
+    upper_head: u128,
     place: Place,
     /// The key at the position, or the one being passed.
     key: HeldKey,
@@ -75,7 +77,11 @@ impl<C: Cursor> Visible<C> {
     /// What a read at `seq` sees of `cursor` within `bounds`, at no key.
     pub fn new(cursor: C, seq: SeqNo, bounds: Bounds) -> Visible<C> {
         let (key, value) = (HeldKey::default(), Vec::new());
-        Visible { cursor, seq, bounds, place: Place::Nowhere, key, value, failed: None }
+        let upper_head = match &bounds.upper {
+            Bound::Included(upper) | Bound::Excluded(upper) => head(upper),
+            Bound::Unbounded => u128::MAX,
+        };
+        Visible { cursor, seq, bounds, upper_head, place: Place::Nowhere, key, value, failed: None }
     }
 
     /// The keys between which it stays.
@@ -183,6 +189,36 @@ impl<C: Cursor> Visible<C> {
     #[inline]
     #[expect(clippy::should_implement_trait, reason = "this one lends: an `Iterator` would have to copy")]
     pub fn next(&mut self) -> Result<()> {
+        if self.place == Place::Forward
+            && let Some(arrival) = self.cursor.next_at_hand()
+        {
+            // Another key for certain, of a record that is seen, and below the bound. What is not as plain is looked at in full.
+            if self.key.has_head(arrival.head)
+                || arrival.head >= self.upper_head
+                || arrival.trailer.seq() > self.seq
+                || arrival.trailer.is_delete()
+            {
+                return self.look();
+            }
+            if arrival.key_len <= SHORT {
+                self.key.set_short(arrival.head, arrival.key_len);
+            } else if let Some(entry) = self.cursor.entry() {
+                self.key.set(entry.key);
+            }
+            return Ok(());
+        }
+        self.next_from_afar()
+    }
+
+    /// The record at the cursor, which a step has come to, or the first behind it that is seen.
+    #[inline(never)]
+    fn look(&mut self) -> Result<()> {
+        self.go(|it| it.find_forward(true))
+    }
+
+    /// [`next`](Self::next) by a step that takes more than memory, or after steps backward.
+    #[inline(never)]
+    fn next_from_afar(&mut self) -> Result<()> {
         self.go(|it| {
             match it.place {
                 Place::Forward => it.cursor.next()?,
@@ -330,6 +366,17 @@ impl HeldKey {
         if key.len() > SHORT {
             set(&mut self.long, key);
         }
+    }
+
+    /// [`set`](Self::set) of a key that its head says all of.
+    #[inline(always)]
+    fn set_short(&mut self, head: u128, len: usize) {
+        (self.len, self.short) = (len, head.to_be_bytes());
+    }
+
+    #[inline(always)]
+    fn has_head(&self, head: u128) -> bool {
+        head == u128::from_be_bytes(self.short)
     }
 
     #[inline]

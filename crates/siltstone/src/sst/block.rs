@@ -177,9 +177,9 @@ impl Layout {
         self.decode(block, self.offset(block, i)?)
     }
 
-    /// Decodes the entry that begins at `at`.
+    /// Decodes the entry that begins at `at`, where the one before it ends.
     #[inline(always)]
-    fn decode(&self, block: &[u8], mut at: usize) -> Option<RawEntry> {
+    pub(crate) fn decode(&self, block: &[u8], mut at: usize) -> Option<RawEntry> {
         let entries = block.get(..self.prefix_at as usize)?;
         let suffix_len = varint32(entries, &mut at)? as usize;
         let value_len = varint32(entries, &mut at)? as usize;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU16, Ordering::Relaxed};
 use crate::cache::frames::{FramePool, Pinned};
 use crate::error::{Error, Result};
 use crate::io::{IoCtx, ReadableFile};
-use crate::iter::{Approach, Cursor, Target};
+use crate::iter::{Approach, Arrival, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::num::{to_u32, to_u64, to_usize};
 use crate::sst::block::{Layout, RawEntry};
@@ -90,6 +90,9 @@ pub struct Entries<B: Blocks> {
     key: Vec<u8>,
     key_len: usize,
     prefix_len: usize,
+    /// The head of the prefix, and how many bits of a key's head are in it.
+    prefix_head: u128,
+    prefix_bits: u32,
     /// Of the seek that is being approached: the block, and the index in it once it is loaded.
     sought: Option<(u32, Option<u32>)>,
     failed: Option<Error>,
@@ -109,6 +112,8 @@ impl<B: Blocks> Entries<B> {
             key: Vec::with_capacity(2 * SHORT),
             key_len: 0,
             prefix_len: 0,
+            prefix_head: 0,
+            prefix_bits: 0,
             sought: None,
             failed: None,
         }
@@ -210,13 +215,16 @@ impl<B: Blocks> Entries<B> {
         self.key.clear();
         self.key.extend_from_slice(prefix);
         self.key.resize(self.prefix_len + SHORT, 0);
+        self.prefix_head = self.key.first_chunk().map_or(0, |first| u128::from_be_bytes(*first));
+        self.prefix_bits = to_u32(self.prefix_len).saturating_mul(8);
         self.block = Some(block);
         Ok(())
     }
 
-    /// Puts the key of `entry` together.
+    /// Makes `entry` the current one, the block's entry `index`: puts its key together, and the head from its parts, since a load of what was just
+    /// stored in two of them waits for both.
     #[inline(always)]
-    fn set_key(&mut self, entry: RawEntry) {
+    fn take(&mut self, index: usize, entry: RawEntry) {
         let bytes = self.blocks.bytes();
         let suffix = entry.suffix(bytes);
         self.key_len = self.prefix_len + suffix.len();
@@ -225,29 +233,29 @@ impl<B: Blocks> Entries<B> {
             && let Some(to) = self.key.get_mut(self.prefix_len..).and_then(<[u8]>::first_chunk_mut::<SHORT>)
         {
             *to = *from;
-            return;
+            let behind = u128::from_be_bytes(*from).checked_shr(self.prefix_bits);
+            self.head = self.prefix_head | behind.unwrap_or(0);
+            if self.key_len < SHORT {
+                self.head &= !(u128::MAX >> (8 * self.key_len));
+            }
+        } else {
+            self.key.truncate(self.prefix_len);
+            self.key.extend_from_slice(suffix);
+            self.head = key::head(&self.key);
+            self.key.resize(self.prefix_len + suffix.len().max(SHORT), 0);
         }
-        self.key.truncate(self.prefix_len);
-        self.key.extend_from_slice(suffix);
-        self.key.resize(self.prefix_len + suffix.len().max(SHORT), 0);
+        self.index = index;
+        self.entry = Some(entry);
     }
 
     /// Moves to entry `index` of the current block.
     #[inline(always)]
     fn set(&mut self, index: usize) -> Result<()> {
-        let bytes = self.blocks.bytes();
-        let Some(entry) = self.layout.entry(bytes, index) else {
+        let Some(entry) = self.layout.entry(self.blocks.bytes(), index) else {
             let block = self.block.unwrap_or(0);
             return Err(self.undecodable(block));
         };
-        self.set_key(entry);
-        self.head = match self.key.first_chunk::<16>() {
-            // Longer than what is behind the key: mostly it is not.
-            Some(first) if self.key_len >= 16 => u128::from_be_bytes(*first),
-            _ => key::head(&self.key[..self.key_len]),
-        };
-        self.index = index;
-        self.entry = Some(entry);
+        self.take(index, entry);
         Ok(())
     }
 
@@ -309,6 +317,20 @@ impl<B: Blocks> Entries<B> {
         self.set(0)
     }
 
+    /// A step at which more is to be done than to decode an entry.
+    #[inline(never)]
+    fn next_from_afar(&mut self) -> Result<()> {
+        let (Some(block), Some(_)) = (self.block, self.entry) else {
+            debug_assert!(self.failed.is_some(), "next without an entry");
+            return self.start();
+        };
+        let left = self.layout.count() - self.index;
+        if left == ENTRIES_AHEAD {
+            self.blocks.prefetch_next(&self.table, block + 1);
+        }
+        if left > 1 { self.set(self.index + 1) } else { self.first_of(block + 1) }
+    }
+
     fn last_of(&mut self, block: Option<usize>) -> Result<()> {
         let Some(block) = block else {
             self.entry = None;
@@ -361,23 +383,21 @@ impl<B: Blocks> Cursor for Entries<B> {
 
     #[inline(always)]
     fn next(&mut self) -> Result<()> {
-        if let Some(block) = self.block
-            && self.entry.is_some()
-        {
-            let left = self.layout.count() - self.index;
-            if left == ENTRIES_AHEAD {
-                self.blocks.prefetch_next(&self.table, block + 1);
-            }
-            if left > 1 {
-                self.set(self.index + 1)?;
-                let end = self.entry.map_or(0, |entry| entry.end);
-                simd::prefetch(self.blocks.bytes(), end + BYTES_AHEAD);
-                return Ok(());
-            }
-            return self.first_of(block + 1);
+        if self.next_at_hand().is_some() { Ok(()) } else { self.next_from_afar() }
+    }
+
+    #[inline(always)]
+    fn next_at_hand(&mut self) -> Option<Arrival> {
+        let at = self.entry.as_ref()?.end;
+        let left = self.layout.count() - self.index;
+        if left == ENTRIES_AHEAD || left == 1 {
+            return None;
         }
-        debug_assert!(self.failed.is_some(), "next without an entry");
-        self.start()
+        let bytes = self.blocks.bytes();
+        let entry = self.layout.decode(bytes, at)?;
+        simd::prefetch(bytes, entry.end + BYTES_AHEAD);
+        self.take(self.index + 1, entry);
+        Some(Arrival { head: self.head, key_len: self.key_len, trailer: entry.trailer })
     }
 
     #[inline]

@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use crate::cache::BlockCache;
 use crate::error::{ErrorKind, Result};
 use crate::io::{IoClass, IoCtx, ReadableFile, Rng, WritableFile};
-use crate::iter::{Approach, Cursor, Target};
-use crate::key::{Kind, SeqNo, Trailer, hash};
+use crate::iter::{Approach, Arrival, Cursor, Target};
+use crate::key::{Kind, SeqNo, Trailer, hash, head};
 use crate::options::Compression;
 use crate::sst::block::{BlockBuilder, Layout};
 use crate::sst::footer::FORMAT_VERSION;
@@ -163,9 +163,17 @@ fn item(found: Option<(&ModelKey, &Vec<u8>)>) -> Option<Item> {
 fn check_cursor<C: Cursor>(cursor: &mut C, model: &Model, rng: &mut Rng, style: usize, probes: usize) {
     assert!(cursor.entry().is_none(), "before the first seek");
     cursor.seek_first().unwrap();
+    let mut arrival = None;
     for (k, v) in model {
         assert_eq!(here(cursor), Some((k.clone(), v.clone())));
-        cursor.next().unwrap();
+        assert_eq!(cursor.head(), Some(head(&k.0)));
+        if let Some(Arrival { head: arrived, key_len, trailer }) = arrival {
+            assert_eq!((arrived, key_len, trailer.0), (head(&k.0), k.0.len(), k.1.0));
+        }
+        arrival = cursor.next_at_hand();
+        if arrival.is_none() {
+            cursor.next().unwrap();
+        }
     }
     assert!(cursor.entry().is_none());
     cursor.seek_last().unwrap();
