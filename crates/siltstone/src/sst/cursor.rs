@@ -317,18 +317,15 @@ impl<B: Blocks> Entries<B> {
         self.set(0)
     }
 
-    /// A step at which more is to be done than to decode an entry.
+    /// The step behind a block's last entry, or to one that cannot be decoded.
     #[inline(never)]
     fn next_from_afar(&mut self) -> Result<()> {
         let (Some(block), Some(_)) = (self.block, self.entry) else {
             debug_assert!(self.failed.is_some(), "next without an entry");
             return self.start();
         };
-        let left = self.layout.count() - self.index;
-        if left == ENTRIES_AHEAD {
-            self.blocks.prefetch_next(&self.table, block + 1);
-        }
-        if left > 1 { self.set(self.index + 1) } else { self.first_of(block + 1) }
+        let next = self.index + 1;
+        if next < self.layout.count() { self.set(next) } else { self.first_of(block + 1) }
     }
 
     fn last_of(&mut self, block: Option<usize>) -> Result<()> {
@@ -390,8 +387,13 @@ impl<B: Blocks> Cursor for Entries<B> {
     fn next_at_hand(&mut self) -> Option<Arrival> {
         let at = self.entry.as_ref()?.end;
         let left = self.layout.count() - self.index;
-        if left == ENTRIES_AHEAD || left == 1 {
+        if left == 1 {
             return None;
+        }
+        if left == ENTRIES_AHEAD
+            && let Some(block) = self.block
+        {
+            self.blocks.prefetch_next(&self.table, block + 1);
         }
         let bytes = self.blocks.bytes();
         let entry = self.layout.decode(bytes, at)?;
