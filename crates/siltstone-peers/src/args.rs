@@ -68,6 +68,9 @@ pub(crate) struct Common {
     /// Options of Siltstone that replace the budget's, as TOML: 'compaction_threads = 2'
     #[arg(long, default_value = "")]
     siltstone_options: String,
+    /// LevelDB verifies block checksums when it reads, as the others do by default and it does not
+    #[arg(long)]
+    leveldb_verifies: bool,
 }
 
 impl Common {
@@ -123,6 +126,7 @@ impl Setting {
             threads: common.threads,
             sync: common.sync,
             siltstone_options: common.siltstone_options.clone(),
+            leveldb_verifies: common.leveldb_verifies,
         })
     }
 

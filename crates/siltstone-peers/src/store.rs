@@ -28,6 +28,8 @@ pub(crate) struct Budget {
     pub(crate) sync: bool,
     /// Options of Siltstone that replace what follows from the budget, as TOML; for trying settings out.
     pub(crate) siltstone_options: String,
+    /// Whether LevelDB verifies the blocks that it reads, as the others do and it does not by default.
+    pub(crate) leveldb_verifies: bool,
 }
 
 #[cfg(all(test, feature = "siltstone"))]
@@ -44,6 +46,7 @@ impl Budget {
             threads: 2,
             sync: false,
             siltstone_options: String::new(),
+            leveldb_verifies: false,
         }
     }
 }

@@ -122,7 +122,8 @@ mod tests {
             reads: 500,
             ..serde_json::from_str(
                 r#"{"budget": {"memtable_bytes": 1, "memtables": 2, "cache_bytes": 1, "block_bytes": 1, "filter_bits_per_key": 1,
-                "compression": "none", "threads": 1, "sync": false, "siltstone_options": ""}, "workloads": [], "num": 1,
+                "compression": "none", "threads": 1, "sync": false, "siltstone_options": "",
+                "leveldb_verifies": false}, "workloads": [], "num": 1,
                 "value_bytes": 1, "reads": 1, "cap_s": 1.0, "seed": 7, "filled": false}"#,
             )
             .expect("a job")

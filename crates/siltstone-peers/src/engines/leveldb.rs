@@ -85,6 +85,7 @@ unsafe extern "C" {
     fn leveldb_filterpolicy_destroy(filter: *mut Filter);
     fn leveldb_readoptions_create() -> *mut ReadOptions;
     fn leveldb_readoptions_destroy(options: *mut ReadOptions);
+    fn leveldb_readoptions_set_verify_checksums(options: *mut ReadOptions, yes: c_uchar);
     fn leveldb_writeoptions_create() -> *mut WriteOptions;
     fn leveldb_writeoptions_destroy(options: *mut WriteOptions);
     fn leveldb_writeoptions_set_sync(options: *mut WriteOptions, yes: c_uchar);
@@ -135,8 +136,10 @@ impl Store for LevelDb {
             leveldb_options_set_filter_policy(options, filter);
             let write = leveldb_writeoptions_create();
             leveldb_writeoptions_set_sync(write, c_uchar::from(budget.sync));
+            let read = leveldb_readoptions_create();
+            leveldb_readoptions_set_verify_checksums(read, c_uchar::from(budget.leveldb_verifies));
             let db = leveldb_open(options, name.as_ptr(), &mut error);
-            (db, leveldb_readoptions_create(), write, options, cache, filter)
+            (db, read, write, options, cache, filter)
         };
         check(error)?;
         let db = NonNull::new(db).context("leveldb gave neither a database nor an error")?;

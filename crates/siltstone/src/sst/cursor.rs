@@ -69,7 +69,7 @@ const MOST_AHEAD: u16 = 63;
 const REACH_PARTS: u16 = 32;
 const REACH_GROWS: u16 = 3;
 /// It is not longer than so many blocks: where a long scan begins is no matter.
-const MOST_REACH: u16 = 7;
+const MOST_REACH: u16 = 31;
 /// So many bytes behind an entry are fetched when a scan comes to it.
 const BYTES_AHEAD: usize = 256;
 

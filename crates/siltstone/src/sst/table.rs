@@ -63,6 +63,9 @@ pub(crate) struct Scratch {
 
 /// The most that is read in one piece for a cursor that goes on.
 const MOST_AHEAD_BYTES: usize = 256 << 10;
+/// So many blocks in a row that are in the cache are read once more with those on both sides of them: a page more costs 0.1 us, a read
+/// more 0.8, both out of the page cache.
+const MOST_BRIDGED: usize = 2;
 /// Scratch memory beyond this is not kept.
 const KEEP_SCRATCH_BYTES: usize = 1 << 20;
 
@@ -373,8 +376,8 @@ impl Table {
         scratch.read_ahead(self.parts.fences.handle(block)).is_some()
     }
 
-    /// The same for a cursor that goes on to the blocks behind: with the block come up to `more` of those that follow it, in one piece, as far
-    /// as none of them is in the cache. What came with an earlier one is not read again.
+    /// The same for a cursor that goes on to the blocks behind: with the block come up to `more` of those that follow it, in one piece. That ends
+    /// where more than a few of them are in the cache. What came with an earlier one is not read again.
     pub(crate) fn read_on<'a, P: Deref<Target = FramePool>>(
         &'a self,
         block: usize,
@@ -392,8 +395,15 @@ impl Table {
         let bytes = |last: usize| Some(to_usize(fences.handle(last).end()?.checked_sub(handle.offset)?));
         let fits = |last: &usize| bytes(*last).is_some_and(|bytes| bytes <= MOST_AHEAD_BYTES);
         let behind = block + 1..fences.blocks().min(block + 1 + more);
-        let last = behind.take_while(|last| fits(last) && !self.slots.holds(*last)).last();
-        let Some(len) = last.and_then(bytes) else { return self.read(block, scratch, pool, ctx) };
+        let mut last = block;
+        for next in behind.take_while(fits) {
+            if !self.slots.holds(next) {
+                last = next;
+            } else if next - last > MOST_BRIDGED {
+                break;
+            }
+        }
+        let Some(len) = bytes(last).filter(|_| last > block) else { return self.read(block, scratch, pool, ctx) };
         let piece = room_in(&mut scratch.stored, len);
         if read(&self.path, &*self.file, piece, handle.offset, ctx).is_err() {
             // What is wrong may be further on, where nobody has asked for anything yet.
