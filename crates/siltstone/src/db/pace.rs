@@ -36,8 +36,8 @@ use crate::version::{KeyspaceId, Level};
 const PAUSE_NS: u64 = 250_000;
 /// The longest pause: at the lowest rates a large value would owe seconds. Where `delay` may be slower than by default it is longer, as long as
 /// the [least rate](crate::schedule::write_control::Delay::least_bytes_per_s) takes for so many bytes: a small record must be able to pay.
-const LONGEST_PAUSE_NS: u64 = 10_000_000;
-const LONGEST_PAUSE_BYTES: u64 = 640;
+const LONGEST_PAUSE_NS: u64 = 8_000_000;
+const LONGEST_PAUSE_BYTES: u64 = 512;
 /// The same where a user has said how long a write may wait.
 const LONGEST_PROMISED_PAUSE_NS: u64 = 1_000_000_000;
 /// Of the time in which writers wrote less than they might have, as much may be made good: the kernel wakes them late.
@@ -95,7 +95,9 @@ struct Learnt {
 struct Relief {
     /// The one under way, and what it had still to read.
     ending: Option<(u64, u64)>,
-    bytes_per_s: Option<f64>,
+    bytes_per_s: f64,
+    /// For how long they were seen, at most [`RELIEF_NS`]: what is known counts as much.
+    seen_ns: u64,
 }
 
 impl Relief {
@@ -107,15 +109,17 @@ impl Relief {
             return;
         }
         let speed = to_f64(left_before.saturating_sub(left)) * 1e9 / to_f64(elapsed_ns.max(1));
-        let average = self.bytes_per_s.unwrap_or(speed);
-        self.bytes_per_s = Some(average + (speed - average) * (to_f64(elapsed_ns) / to_f64(RELIEF_NS)).min(1.0));
+        self.seen_ns = self.seen_ns.saturating_add(elapsed_ns).min(RELIEF_NS);
+        self.bytes_per_s += (speed - self.bytes_per_s) * (to_f64(elapsed_ns) / to_f64(self.seen_ns.max(1))).min(1.0);
     }
 
     /// How long merges need for so many bytes, in seconds, where on average they need `ns_per_byte`; none if nothing is known. Late rather
     /// than soon: who was told too early comes to the stop.
     fn takes_s(&self, bytes: u64, ns_per_byte: Option<f64>) -> Option<f64> {
         let on_average = ns_per_byte.map(|ns| to_f64(bytes) * ns / 1e9);
-        let lately = self.bytes_per_s.map(|speed| to_f64(bytes) / speed.max(1.0));
+        // A merge that begins opens its files first: its first moments are no speed, and would stop writers.
+        let is_known = self.seen_ns >= RELIEF_NS / 4;
+        let lately = is_known.then(|| to_f64(bytes) / self.bytes_per_s.max(1.0));
         on_average.into_iter().chain(lately).reduce(f64::max)
     }
 }
@@ -262,7 +266,7 @@ impl Core {
         let keyspaces = self.keyspaces.load();
         let compactions = self.compaction.lock();
         let work = self.work(0, compactions.left_bytes(None));
-        let memory = self.memory_left(&keyspaces, &work);
+        let memory = self.memory_left(&keyspaces);
         let now = self.clock.mono_ns();
         let flushing_ns = self.flushing.busy_ns(now);
         for keyspace in keyspaces.values() {
@@ -332,13 +336,13 @@ impl Core {
         }
     }
 
-    /// What the memory for memtables has room for; `work` is what was measured.
-    fn memory_left(&self, keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceCore>>, work: &Work) -> MemoryLeft {
+    /// What the memory for memtables has room for.
+    fn memory_left(&self, keyspaces: &BTreeMap<KeyspaceId, Arc<KeyspaceCore>>) -> MemoryLeft {
         let active: u64 = keyspaces.values().map(|keyspace| keyspace.view.load().memtable.table.bytes()).sum();
         MemoryLeft {
             waiting: self.immutable_bytes.load(Relaxed),
             active: (self.options.write_memory_bytes / 2).saturating_sub(active),
-            relief_s: self.flushing.left_ns(self.clock.mono_ns(), work.flush_ns_per_byte()).map(|ns| ns / 1e9),
+            relief_s: self.flushing.left_ns(self.clock.mono_ns()).map(|ns| ns / 1e9),
         }
     }
 
@@ -401,7 +405,9 @@ pub(crate) struct Flushing {
     so_far: AtomicU64,
     /// How long flushes before it were under way.
     busy_ns: AtomicU64,
-    /// How long finishing and syncing a file takes, an average that forgets.
+    /// How long a KiB takes that a flush writes, an average over the last few of them; 0 before the first one's end.
+    ns_per_kib: AtomicU64,
+    /// How long finishing and syncing a file takes, likewise.
     end_ns: AtomicU64,
 }
 
@@ -419,13 +425,21 @@ impl Flushing {
 
     /// It is over. Its last step took `end_ns`, if it came to that.
     pub(crate) fn end(&self, end_ns: Option<u64>, now_ns: u64) {
-        if self.bytes.swap(0, Relaxed) > 0 {
-            self.busy_ns.fetch_add(now_ns.saturating_sub(self.began_ns.load(Relaxed)), Relaxed);
-        }
+        let bytes = self.bytes.swap(0, Relaxed);
         self.so_far.store(0, Relaxed);
-        if let Some(ns) = end_ns {
-            let before = self.end_ns.load(Relaxed);
-            self.end_ns.store(if before == 0 { ns } else { before - before / 4 + ns / 4 }, Relaxed);
+        if bytes == 0 {
+            return;
+        }
+        let took_ns = now_ns.saturating_sub(self.began_ns.load(Relaxed));
+        self.busy_ns.fetch_add(took_ns, Relaxed);
+        if let Some(end_ns) = end_ns {
+            let average = |of: &AtomicU64, ns: u64, share: u64| {
+                let before = of.load(Relaxed);
+                of.store(if before == 0 { ns } else { before - before / share + ns / share }, Relaxed);
+            };
+            average(&self.end_ns, end_ns, 4);
+            // Sooner: it doubles and halves with what else the machine does, as merges that begin.
+            average(&self.ns_per_kib, took_ns.saturating_sub(end_ns).saturating_mul(1024) / bytes, 2);
         }
     }
 
@@ -441,19 +455,18 @@ impl Flushing {
         self.busy_ns.load(Relaxed) + this_ns
     }
 
-    /// When it will be over, in nanoseconds from `now_ns`. It goes on as it went so far, the first quarter of it as flushes did on `average`, in
-    /// nanoseconds a byte: their speed doubles and halves with what else the machine does.
-    fn left_ns(&self, now_ns: u64, average: Option<f64>) -> Option<f64> {
+    /// When it will be over, in nanoseconds from `now_ns`. It goes on as it went so far, the first quarter of it as the last few did.
+    fn left_ns(&self, now_ns: u64) -> Option<f64> {
         let (bytes, so_far) = (self.bytes.load(Relaxed), self.so_far.load(Relaxed));
         if bytes == 0 {
             return None;
         }
         let elapsed = to_f64(now_ns.saturating_sub(self.began_ns.load(Relaxed)));
         let presumed = to_f64(bytes) / 4.0;
-        let per_byte = match average {
-            Some(average) => (average * presumed + elapsed) / (presumed + to_f64(so_far)),
-            None if so_far == 0 => return None,
-            None => elapsed / to_f64(so_far),
+        let per_byte = match self.ns_per_kib.load(Relaxed) {
+            0 if so_far == 0 => return None,
+            0 => elapsed / to_f64(so_far),
+            lately => (to_f64(lately) / 1024.0 * presumed + elapsed) / (presumed + to_f64(so_far)),
         };
         Some(to_f64(bytes.saturating_sub(so_far)) * per_byte + to_f64(self.end_ns.load(Relaxed)))
     }
@@ -541,9 +554,15 @@ mod tests {
                 relief.look(Some((1, left)), 20 * MS);
             }
         };
-        go_on(&mut relief, 1, 5_000_000);
-        let slow = relief.takes_s(1_000_000_000, Some(1.0)).map(f64::round);
-        assert_eq!(slow, Some(4.0), "250 MB/s, whatever the average");
+        let slow = |relief: &Relief| relief.takes_s(1_000_000_000, Some(1.0)).map(f64::round);
+        go_on(&mut relief, 1, 0);
+        assert_eq!(slow(&relief), Some(1.0), "a merge that opens its files has no speed");
+        go_on(&mut relief, 9, 5_000_000);
+        assert_eq!(
+            slow(&relief),
+            Some(4.0),
+            "250 MB/s, whatever the average, and but a tenth of the time without any progress"
+        );
         go_on(&mut relief, 200, 40_000_000);
         let fast = |relief: &Relief| relief.takes_s(2_000_000_000, None).map(f64::round);
         assert_eq!((fast(&relief), relief.takes_s(2_000_000_000, Some(3.0))), (Some(1.0), Some(6.0)), "the slower one");
@@ -566,28 +585,36 @@ mod tests {
         };
         let delay = WriteControl::default();
         let limit = WriteControl::Limit(Limit { rate_bytes_per_s: 1000 });
-        assert_eq!((longest(None, delay), longest(Some(3), delay), longest(None, limit)), (10, 3, 990));
+        assert_eq!((longest(None, delay), longest(Some(3), delay), longest(None, limit)), (8, 3, 990));
         let slow = |least_bytes_per_s| WriteControl::Delay(Delay { least_bytes_per_s, ..Delay::default() });
-        assert_eq!((longest(None, slow(6400)), longest(None, slow(1_000_000))), (100, 10), "640 bytes can be paid for");
+        assert_eq!((longest(None, slow(6400)), longest(None, slow(1_000_000))), (80, 8), "512 bytes can be paid for");
     }
 
     #[test]
     fn a_flush_is_expected_to_go_on_as_it_went() {
         let flushing = Flushing::default();
-        assert_eq!(flushing.left_ns(0, Some(2.0)), None, "nothing is flushed");
-        flushing.begin(4000, 100);
-        assert_eq!(flushing.left_ns(100, None), None, "and nothing known");
-        assert_eq!(flushing.left_ns(100, Some(2.0)), Some(8000.0));
-        flushing.advance(1000);
-        assert_eq!(flushing.left_ns(6100, None), Some(18000.0), "6 ns a byte so far");
-        assert_eq!(flushing.left_ns(6100, Some(2.0)), Some(12000.0), "the average counts as much as a quarter of it");
-        flushing.end(Some(700), 8000);
-        assert_eq!((flushing.busy_ns(8500), flushing.left_ns(8500, None)), (7900, None));
-        flushing.begin(4000, 9000);
-        assert_eq!(flushing.left_ns(9000, Some(2.0)), Some(8700.0), "and the last step takes as long as it did");
-        assert_eq!(flushing.busy_ns(9400), 8300);
-        flushing.end(None, 9500);
-        assert_eq!(flushing.busy_ns(9600), 8400);
-        assert_eq!((flushing.left_ns(9000, Some(2.0)), flushing.so_far()), (None, 0));
+        assert_eq!(flushing.left_ns(0), None, "nothing is flushed");
+        flushing.begin(4096, 100);
+        assert_eq!(flushing.left_ns(100), None, "and nothing known");
+        flushing.advance(1024);
+        assert_eq!(flushing.left_ns(6244), Some(18432.0), "6 ns a byte so far");
+        flushing.end(Some(700), 8992);
+        assert_eq!((flushing.busy_ns(9500), flushing.left_ns(9500)), (8892, None));
+        flushing.begin(4096, 10_000);
+        assert_eq!(
+            flushing.left_ns(10_000),
+            Some(8892.0),
+            "2 ns a byte before, and the last step takes as long as it did"
+        );
+        flushing.advance(1024);
+        assert_eq!(flushing.left_ns(16_144), Some(12_988.0), "the one before counts as much as a quarter of it");
+        assert_eq!(flushing.busy_ns(16_144), 15_036);
+        flushing.end(Some(700), 27_084);
+        flushing.begin(4096, 30_000);
+        assert_eq!(flushing.left_ns(30_000), Some(12_988.0), "4 ns a byte: 3 on average");
+        flushing.end(None, 90_000);
+        flushing.begin(4096, 90_000);
+        assert_eq!(flushing.left_ns(90_000), Some(12_988.0), "what came to nothing says nothing");
+        assert_eq!(flushing.so_far(), 0);
     }
 }

@@ -77,8 +77,8 @@ pub struct Delay {
     /// The most that any debt allows, in bytes a second. Default 2,048 MB: faster than any single writer. Merges are presumed to sustain an
     /// eighth of it until they are seen at work.
     pub free_bytes_per_s: u64,
-    /// What any debt below 1 allows, in bytes a second. Default 64 kB: the stop is left to the constraint. A pause takes 10 ms at most, or the time
-    /// that this takes for 640 bytes if that is longer.
+    /// What any debt below 1 allows, in bytes a second. Default 64 kB: the stop is left to the constraint. A pause takes 8 ms at most, or the time
+    /// that this takes for 512 bytes if that is longer.
     pub least_bytes_per_s: u64,
 }
 
