@@ -191,8 +191,6 @@ fn profile(what: What, engine: Engine, load: &Load) -> Result<()> {
     let dir = load.common.dir.join(engine.name());
     if matches!(what, What::Put | What::Fillseq) {
         host::remove(&dir)?;
-    } else {
-        ensure!(dir.exists(), "no store in {}: `siltstone-peers profile put` leaves one there", dir.display());
     }
     let job = Job { filled: true, ..load.job(vec![workload])? };
     let rows = engine.run(&job, &dir)?;

@@ -75,6 +75,11 @@ pub(crate) fn run<S: Store>(engine: Engine, job: &Job, dir: &Path) -> Result<Vec
             let store = match &mut filled {
                 Some(store) => store,
                 none => {
+                    ensure!(
+                        path.exists() || !(job.filled && workload.needs_filled()),
+                        "no store in {}: `siltstone-peers profile put` leaves one there",
+                        path.display()
+                    );
                     let store = open::<S>(&path, job)?;
                     if workload.needs_filled() && !job.filled {
                         let fill = measure(engine, &store, Workload::FillRandom, job, &path, true)?;
