@@ -11,6 +11,9 @@
 //! misses. Trailers take the bytes that the largest distance from the block's smallest needs: four of eight where records were written in
 //! random order, none in a block of one entry.
 //!
+//! LZ4 finds nothing in offsets and heads, and both follow from the entries: compressed blocks are *packed*, they leave them out
+//! ([`packed`], [`unpack`]).
+//!
 //! A [`Layout`] is what was parsed of a block's end: plain positions, so that cursors can keep it beside the bytes. Positions
 //! were checked against the block's length; entries are checked as they are decoded. `None` always means damage.
 
@@ -24,6 +27,8 @@ use crate::sst::simd;
 
 /// Prefix length and count.
 const TAIL_BYTES: usize = 8;
+/// A head.
+const HEAD_BYTES: usize = 2;
 /// The flag beside the count: offsets take four bytes.
 const WIDE: u32 = 1 << 31;
 /// Beside the count, too: how many bytes of each trailer are left out because the base has them. 0: trailers are whole, and there is no base.
@@ -101,45 +106,113 @@ fn bytes_between(least: u64, greatest: u64) -> usize {
     WHOLE_BYTES - ((greatest - least).leading_zeros() / 8) as usize
 }
 
+/// The fields at the very end of a block.
+struct Tail {
+    /// Where they begin.
+    at: usize,
+    prefix_len: usize,
+    count: usize,
+    wide: bool,
+    trailer_bytes: usize,
+    trailer_base: u64,
+}
+
+impl Tail {
+    #[inline(always)]
+    fn parse(block: &[u8]) -> Option<Tail> {
+        let fields = block.len().checked_sub(TAIL_BYTES)?;
+        let prefix_len = u32_at(block, fields)? as usize;
+        let flagged = u32_at(block, fields + 4)?;
+        let cut = ((flagged & CUT) >> CUT_SHIFT) as usize;
+        let (at, trailer_base) = match cut {
+            0 => (fields, 0),
+            _ => {
+                let base_at = fields.checked_sub(BASE_BYTES)?;
+                (base_at, u64_at(block, base_at)?)
+            }
+        };
+        Some(Tail {
+            at,
+            prefix_len,
+            count: (flagged & !(WIDE | CUT)) as usize,
+            wide: flagged & WIDE != 0,
+            trailer_bytes: WHOLE_BYTES.checked_sub(cut)?,
+            trailer_base,
+        })
+    }
+
+    /// Bytes of an entry's offset.
+    #[inline(always)]
+    fn offset_bytes(&self) -> usize {
+        if self.wide { 4 } else { 2 }
+    }
+}
+
+/// The block without offsets and heads: what is before them, and what is behind.
+pub(crate) fn packed(block: &[u8]) -> Option<(&[u8], &[u8])> {
+    let layout = Layout::parse(block)?;
+    Some((&block[..layout.offsets_at as usize], &block[layout.heads_at as usize + HEAD_BYTES * layout.count()..]))
+}
+
+/// Makes the block of which the first `packed_len` bytes are the [`packed`] form; the rest is the room for what that leaves out.
+pub(crate) fn unpack(block: &mut [u8], packed_len: usize) -> Option<()> {
+    let tail = Tail::parse(block.get(..packed_len)?)?;
+    let left_out = block.len() - packed_len;
+    if tail.count * (tail.offset_bytes() + HEAD_BYTES) != left_out {
+        return None;
+    }
+    block.copy_within(tail.at..packed_len, tail.at + left_out);
+    let entries_end = tail.at.checked_sub(tail.prefix_len)?;
+    let (entries, lookup) = block.split_at_mut(tail.at);
+    let (offsets, heads) = lookup[..left_out].split_at_mut(tail.count * tail.offset_bytes());
+    let places = offsets.chunks_exact_mut(tail.offset_bytes()).zip(heads.chunks_exact_mut(HEAD_BYTES));
+    let mut at = 0;
+    for (offset, place) in places {
+        if tail.wide {
+            offset.copy_from_slice(&u32::try_from(at).ok()?.to_le_bytes());
+        } else {
+            offset.copy_from_slice(&u16::try_from(at).ok()?.to_le_bytes());
+        }
+        let suffix_len = varint32(entries, &mut at)? as usize;
+        let value_len = varint32(entries, &mut at)? as usize;
+        at += tail.trailer_bytes;
+        let suffix = entries.get(at..at + suffix_len)?;
+        place.copy_from_slice(&head(suffix).to_le_bytes());
+        at += suffix_len + value_len;
+    }
+    (at == entries_end).then_some(())
+}
+
 impl Layout {
     /// Parses the end of `block`.
     #[inline]
     pub(crate) fn parse(block: &[u8]) -> Option<Layout> {
-        let tail = block.len().checked_sub(TAIL_BYTES)?;
-        let prefix_len = u32_at(block, tail)? as usize;
-        let flagged = u32_at(block, tail + 4)?;
-        let wide = flagged & WIDE != 0;
-        let count = (flagged & !(WIDE | CUT)) as usize;
-        let cut = ((flagged & CUT) >> CUT_SHIFT) as usize;
-        let trailer_bytes = WHOLE_BYTES.checked_sub(cut)?;
-        let (heads_end, trailer_base) = match cut {
-            0 => (tail, 0),
-            _ => {
-                let base_at = tail.checked_sub(BASE_BYTES)?;
-                (base_at, u64_at(block, base_at)?)
-            }
-        };
-        let heads_at = heads_end.checked_sub(2 * count)?;
-        let offsets_at = heads_at.checked_sub(count * if wide { 4 } else { 2 })?;
-        let prefix_at = offsets_at.checked_sub(prefix_len)?;
-        let trailer_mask = low_bytes(trailer_bytes);
+        let tail = Tail::parse(block)?;
+        let heads_at = tail.at.checked_sub(HEAD_BYTES * tail.count)?;
+        let offsets_at = heads_at.checked_sub(tail.count * tail.offset_bytes())?;
+        let prefix_at = offsets_at.checked_sub(tail.prefix_len)?;
         let layout = Layout {
-            trailer_mask,
-            trailer_base,
+            trailer_mask: low_bytes(tail.trailer_bytes),
+            trailer_base: tail.trailer_base,
             prefix_at: to_u32(prefix_at),
             offsets_at: to_u32(offsets_at),
             heads_at: to_u32(heads_at),
-            count: to_u32(count),
-            trailer_bytes: to_u8(trailer_bytes),
-            wide,
+            count: to_u32(tail.count),
+            trailer_bytes: to_u8(tail.trailer_bytes),
+            wide: tail.wide,
         };
-        (count > 0).then_some(layout)
+        (tail.count > 0).then_some(layout)
     }
 
     /// Entries in the block; never 0.
     #[inline(always)]
     pub(crate) fn count(&self) -> usize {
         self.count as usize
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_wide(&self) -> bool {
+        self.wide
     }
 
     /// What all keys begin with.
@@ -150,12 +223,12 @@ impl Layout {
 
     #[inline(always)]
     fn heads<'a>(&self, block: &'a [u8]) -> &'a [u8] {
-        &block[self.heads_at as usize..self.heads_at as usize + 2 * self.count()]
+        &block[self.heads_at as usize..self.heads_at as usize + HEAD_BYTES * self.count()]
     }
 
     #[inline(always)]
     fn head(&self, block: &[u8], i: usize) -> u16 {
-        let at = self.heads_at as usize + 2 * i;
+        let at = self.heads_at as usize + HEAD_BYTES * i;
         u16::from_le_bytes([block[at], block[at + 1]])
     }
 

@@ -1,11 +1,12 @@
 //! Compression of blocks: one place for every codec. A compressed payload is its uncompressed size (u32, little-endian) and
-//! the codec's bytes.
+//! the codec's bytes of the [packed](super::block::packed) block.
 
 #[cfg(feature = "zstd")]
 use std::cell::RefCell;
 
 use crate::num::{to_u32, to_u64};
 use crate::options::Compression;
+use crate::sst::block::{packed, unpack};
 use crate::sst::codec::{MAX_BLOCK_BYTES, u32_at};
 
 /// The tag of a block that is stored as it is.
@@ -14,6 +15,9 @@ pub(crate) const TAG_NONE: u8 = 0;
 pub(crate) const TAG_LZ4: u8 = 1;
 /// The tag of Zstandard.
 pub(crate) const TAG_ZSTD: u8 = 2;
+
+/// The flag beside a codec: the block was packed before it was compressed. Files of before version 3 have blocks that were not.
+pub(crate) const PACKED: u8 = 0x80;
 
 /// Up to this size a block may claim any compression ratio; beyond it, at most [`MAX_RATIO`]. So a small hostile file cannot
 /// ask for much memory, and the writer keeps to the same rule (a larger block that compresses better is stored as it is).
@@ -56,26 +60,31 @@ impl Compressor {
     /// Replaces the block at `start..` of `out` by its compressed payload if that saves at least a sixteenth; returns the tag.
     /// `scratch` is working memory.
     pub(crate) fn compress(&mut self, out: &mut Vec<u8>, start: usize, scratch: &mut Vec<u8>) -> u8 {
-        let raw = &out[start..];
-        let (tag, len) = match self {
+        let raw_len = out.len() - start;
+        let (tag, room) = match self {
             Compressor::None => return TAG_NONE,
-            Compressor::Lz4(table) => {
-                scratch.resize(lz4_flex::block::get_maximum_output_size(raw.len()), 0);
-                (TAG_LZ4, lz4_flex::block::compress_into_with_table(raw, scratch, table).ok())
-            }
+            Compressor::Lz4(_) => (TAG_LZ4, lz4_flex::block::get_maximum_output_size(raw_len)),
             #[cfg(feature = "zstd")]
-            Compressor::Zstd => {
-                scratch.resize(zstd::zstd_safe::compress_bound(raw.len()), 0);
-                (TAG_ZSTD, zstd(raw, scratch))
-            }
+            Compressor::Zstd => (TAG_ZSTD, zstd::zstd_safe::compress_bound(raw_len)),
         };
-        let raw_len = raw.len();
+        let Some((front, back)) = packed(&out[start..]) else { return TAG_NONE };
+        scratch.resize(raw_len + room, 0);
+        let (block, compressed) = scratch.split_at_mut(raw_len);
+        block[..front.len()].copy_from_slice(front);
+        let block = &mut block[..front.len() + back.len()];
+        block[front.len()..].copy_from_slice(back);
+        let len = match self {
+            Compressor::None => None,
+            Compressor::Lz4(table) => lz4_flex::block::compress_into_with_table(block, compressed, table).ok(),
+            #[cfg(feature = "zstd")]
+            Compressor::Zstd => zstd(block, compressed),
+        };
         match len {
             Some(len) if len + 4 <= raw_len - raw_len / 16 && plausible(to_u64(raw_len), to_u64(len)) => {
                 out.truncate(start);
                 out.extend_from_slice(&to_u32(raw_len).to_le_bytes());
-                out.extend_from_slice(&scratch[..len]);
-                tag
+                out.extend_from_slice(&compressed[..len]);
+                tag | PACKED
             }
             _ => TAG_NONE,
         }
@@ -91,7 +100,7 @@ pub(crate) fn raw_len(tag: u8, payload: &[u8]) -> Result<usize, Refusal> {
     if tag == TAG_NONE {
         return Ok(payload.len());
     }
-    if tag != TAG_LZ4 && tag != TAG_ZSTD {
+    if !matches!(tag & !PACKED, TAG_LZ4 | TAG_ZSTD) {
         return Err(Refusal::Unsupported("a compression that this version does not know"));
     }
     let len = u32_at(payload, 0).ok_or(Refusal::Damaged("compressed block without a size"))?;
@@ -104,11 +113,11 @@ pub(crate) fn raw_len(tag: u8, payload: &[u8]) -> Result<usize, Refusal> {
 /// Turns a payload back into the block; `out` is as long as [`raw_len`] said.
 pub(crate) fn decompress(tag: u8, payload: &[u8], out: &mut [u8]) -> Result<(), Refusal> {
     let body = payload.get(4..).unwrap_or_default();
-    let len = match tag {
-        TAG_NONE => {
-            out.copy_from_slice(payload);
-            return Ok(());
-        }
+    if tag == TAG_NONE {
+        out.copy_from_slice(payload);
+        return Ok(());
+    }
+    let len = match tag & !PACKED {
         TAG_LZ4 => lz4_flex::block::decompress_into(body, out).ok(),
         #[cfg(feature = "zstd")]
         TAG_ZSTD => unzstd(body, out),
@@ -116,10 +125,11 @@ pub(crate) fn decompress(tag: u8, payload: &[u8], out: &mut [u8]) -> Result<(), 
             return Err(Refusal::Unsupported("a compression that this build does not have (feature \"zstd\")"));
         }
     };
-    if len == Some(out.len()) {
+    let is_whole = |len| if tag & PACKED == 0 { len == out.len() } else { unpack(out, len).is_some() };
+    if len.is_some_and(is_whole) {
         Ok(())
     } else {
-        Err(Refusal::Damaged("compressed block does not decompress to its size"))
+        Err(Refusal::Damaged("compressed block does not decompress to what it says"))
     }
 }
 

@@ -7,7 +7,7 @@ use crate::num::to_u64;
 use crate::sst::codec::{BlockHandle, TRAILER_BYTES, crc, u32_at, u64_at};
 
 /// The version that this software writes. It reads all before.
-pub(crate) const FORMAT_VERSION: u32 = 2;
+pub(crate) const FORMAT_VERSION: u32 = 3;
 /// The size of a footer.
 pub(crate) const FOOTER_BYTES: usize = 96;
 /// The last eight bytes of a file.

@@ -15,7 +15,8 @@ use crate::io::{IoClass, IoCtx, ReadableFile, Rng, WritableFile};
 use crate::iter::{Approach, Arrival, Cursor, Target};
 use crate::key::{Kind, SeqNo, Trailer, hash, head};
 use crate::options::Compression;
-use crate::sst::block::{BlockBuilder, Layout};
+use crate::sst::block::{BlockBuilder, Layout, packed, unpack};
+use crate::sst::compress::{Compressor, PACKED, TAG_LZ4, decompress};
 use crate::sst::footer::FORMAT_VERSION;
 use crate::sst::{Table, TableOptions, TableSummary, TableWriter};
 use crate::version::SstId;
@@ -600,6 +601,53 @@ fn blocks_are_as_the_format_says_and_those_of_version_1_can_be_read() {
             }
         }
     }
+}
+
+#[test]
+fn what_a_packed_block_leaves_out_is_made_anew() {
+    let mut rng = Rng::new(6);
+    let mut compressor = Compressor::new(Compression::Lz4);
+    let (mut wide, mut compressed) = (0, 0);
+    for round in 0..400 {
+        let (mut builder, mut block) = (BlockBuilder::default(), Vec::new());
+        // Values of more than 64 KiB: wide offsets.
+        let style = round % 5;
+        for ((key, Reverse(trailer)), value) in any_model(&mut rng, style, 1 + round % 40, round % 3 == 0) {
+            assert!(builder.add(&key, Trailer(trailer), &value, usize::MAX));
+        }
+        builder.finish(&mut block);
+        let layout = Layout::parse(&block).unwrap();
+        let entry_bytes = if layout.is_wide() { 6 } else { 4 };
+        wide += usize::from(layout.is_wide());
+        let (front, back) = packed(&block).unwrap();
+        assert_eq!(front.len() + back.len() + layout.count() * entry_bytes, block.len());
+        let mut again = [front, back].concat();
+        let packed_len = again.len();
+        again.resize(block.len(), 0xaa);
+        assert_eq!(unpack(&mut again, packed_len), Some(()));
+        assert!(again == block, "round {round}");
+        // A claim that does not fit.
+        for (len, packed_len) in
+            [(block.len() + 2, packed_len), (block.len() - 2, packed_len), (block.len(), packed_len - 1)]
+        {
+            again.clear();
+            again.extend([front, back].concat());
+            again.resize(len, 0);
+            assert_eq!(unpack(&mut again, packed_len.min(len)), None);
+        }
+        // As it is written now, and as before version 3.
+        let mut written = block.clone();
+        let tag = compressor.compress(&mut written, 0, &mut Vec::new());
+        let mut whole = u32::try_from(block.len()).unwrap().to_le_bytes().to_vec();
+        whole.extend(lz4_flex::block::compress(&block));
+        for (tag, payload) in [(TAG_LZ4, &whole), (tag, &written)] {
+            let mut read = vec![0; block.len()];
+            assert!(decompress(tag, payload, &mut read).is_ok() && read == block, "round {round}, tag {tag}");
+        }
+        assert!(tag == 0 || tag == TAG_LZ4 | PACKED);
+        compressed += usize::from(tag != 0);
+    }
+    assert!((20..380).contains(&wide) && (20..=400).contains(&compressed), "{wide} wide, {compressed} compressed");
 }
 
 #[test]
