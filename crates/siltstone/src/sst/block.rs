@@ -217,11 +217,6 @@ impl Layout {
         self.count as usize
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_wide(&self) -> bool {
-        self.wide
-    }
-
     /// What all keys begin with.
     #[inline(always)]
     pub(crate) fn prefix<'a>(&self, block: &'a [u8]) -> &'a [u8] {
