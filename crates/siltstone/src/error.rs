@@ -107,6 +107,14 @@ impl Error {
         self.0.offset
     }
 
+    /// Whether the system had nothing left to do it with, space or file descriptors: nothing was done, and of what was done before nothing is in doubt.
+    pub(crate) fn is_shortage(&self) -> bool {
+        use rustix::io::Errno;
+        let os = self.0.source.as_ref().and_then(|source| source.raw_os_error());
+        let no_files = [Errno::MFILE, Errno::NFILE].map(Errno::raw_os_error);
+        self.0.kind == ErrorKind::NoSpace || os.is_some_and(|os| no_files.contains(&os))
+    }
+
     /// The message without place and source.
     pub fn what(&self) -> &str {
         &self.0.what

@@ -12,6 +12,11 @@ pub(crate) const fn to_usize(n: u64) -> usize {
     n as usize
 }
 
+/// The number in the name of a file. One so large that counting on from it could overflow is in the name of a file that is not ours.
+pub(crate) fn file_number(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|number| *number < 1 << 62)
+}
+
 /// A length in memory as the `u64` that formats and metadata use.
 #[inline(always)]
 pub(crate) const fn to_u64(n: usize) -> u64 {

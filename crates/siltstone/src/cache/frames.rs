@@ -21,7 +21,7 @@ use crate::sst::simd::{Line, prefetch_address};
 
 /// Zeroed bytes that begin at a cache line; many of them on huge pages.
 enum Memory {
-    Lines(Vec<Line>),
+    Lines(Box<[UnsafeCell<Line>]>),
     Pages(HugePages),
 }
 
@@ -39,7 +39,7 @@ impl Memory {
         {
             return Memory::Pages(pages);
         }
-        Memory::Lines(vec![Line([0; 8]); len.div_ceil(64)])
+        Memory::Lines((0..len.div_ceil(64)).map(|_| UnsafeCell::new(Line([0; 8]))).collect())
     }
 
     #[inline(always)]
@@ -195,7 +195,7 @@ impl FramePool {
     /// can be noticed.
     pub(crate) fn take_free(&self, i: u32) -> Claim<'_> {
         let meta = &self.metas[i as usize];
-        // Free frames are claimed and marked with `len` = PARKED or never used (0); the swap makes a second taker notice.
+        // A free frame belongs to nobody; the swap makes a second taker notice.
         let was = meta.owner.swap(TAKEN, Ordering::AcqRel);
         assert!(was == u64::MAX, "frame {i} was taken twice");
         Claim { pool: self, frame: i }
@@ -234,16 +234,24 @@ impl Claim<'_> {
 
     /// The whole frame, to be written.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        if self.is_box() {
+            // SAFETY: the claim excludes every other access, and `&mut self` a second one through it.
+            return unsafe { &mut *self.cell().get() };
+        }
         let (start, len) = self.pool.place(self.frame);
-        // SAFETY: the claim excludes every other access, and `&mut self` a second one through it.
+        // SAFETY: as above.
         unsafe { std::slice::from_raw_parts_mut(start.cast_mut(), len) }
+    }
+
+    /// The box's.
+    fn cell(&self) -> &UnsafeCell<Box<[u8]>> {
+        &self.pool.boxes[self.frame as usize - self.pool.frames]
     }
 
     /// Puts `buffer` in the box, and returns the one before. For boxes only.
     pub(crate) fn replace(&mut self, buffer: Box<[u8]>) -> Box<[u8]> {
-        let cell = &self.pool.boxes[self.frame as usize - self.pool.frames];
         // SAFETY: the claim excludes every other access to the box.
-        std::mem::replace(unsafe { &mut *cell.get() }, buffer)
+        std::mem::replace(unsafe { &mut *self.cell().get() }, buffer)
     }
 
     /// Ends the claim: the frame's first `len` bytes are `owner`'s block now. Returns it pinned.

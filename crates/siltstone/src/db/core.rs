@@ -2,7 +2,8 @@
 //!
 //! Readers take no lock: they load a keyspace's [`View`] (one atomic pointer), *then* the newest visible sequence number. In that
 //! order a view can miss writes newer than it (which is a state that existed) but never holds a state in which a merge has
-//! dropped what the reader may see.
+//! dropped what the reader may see. Reads of more than one record ask whether it is the view still (`view_now`): of what is newer they would miss an
+//! ingest and see what came after it.
 //!
 //! Locks, in the order in which they may be nested:
 //!
@@ -11,7 +12,7 @@
 //! 0. `tracing.run`: beginning and ending a trace; then what is on its way to the file, held by its lane for a round.
 //! 1. `flush`: the state of the flush lane, held while it steps.
 //! 2. `manifest`: changes of the tree. Its I/O happens under it, so readers and writers never take it.
-//! 3. `writer`: the log's end, the mutable memtables, the last sequence number.
+//! 3. `writer`: the log's end, the mutable memtables, the last sequence number; then `snapshots`, by an ingest that publishes.
 //! 4. a keyspace's `publish`: composing a new view from an old one. A few pointer copies.
 //! 5. `compaction`: which files are busy and what runs. Planning happens under it; no I/O.
 //! 6. `decision_file`, then a keyspace's `decisions`: the file is written under the first, by those who end a job.

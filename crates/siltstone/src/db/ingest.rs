@@ -149,8 +149,14 @@ impl Core {
             self.poison_on_failure(committed)?;
             // Taken only now: a failed commit leaves no hole. Nobody else can have taken it, we hold the writer lock.
             state.last_seq = seq;
-            keyspace.set_tree(self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version));
-            self.visible.store(seq.0, Ordering::Release);
+            let tree = self.next_tree(keyspace, &manifest.state().keyspaces[&keyspace.id].version);
+            {
+                // A merge may take the files from the tree at once. It must know of each snapshot that does not see them, so none is taken
+                // between the two.
+                let _snapshots = self.snapshots.lock();
+                keyspace.set_tree(tree);
+                self.visible.store(seq.0, Ordering::Release);
+            }
             let number = self.number_change();
             self.counters.user_bytes_written.add(files.iter().map(|file| file.raw_bytes).sum());
             drop(state);

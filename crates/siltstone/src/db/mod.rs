@@ -140,7 +140,7 @@ impl Db {
     }
 
     /// Ends background work, makes everything acknowledged durable and gives up the lock. Later calls fail with `Closed`;
-    /// a second `close` does nothing.
+    /// a second `close` does nothing. Writes with [`Durability::None`] that were not flushed are lost: it does not [`flush`](Db::flush).
     ///
     /// # Errors
     /// If the log cannot be synced.

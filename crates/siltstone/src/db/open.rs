@@ -31,7 +31,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::io::{Fs, IoClass, IoCtx, Lane, LaneStep, Limiter};
 use crate::key::{Kind, SeqNo, Trailer};
 use crate::memtable::{self, ArenaPool, MemtableWriter};
-use crate::num::{to_u64, to_usize};
+use crate::num::{file_number, to_u64, to_usize};
 use crate::options::{KeyspaceOptions, Options};
 use crate::planted::{self, Bug};
 use crate::version::{KeyspaceId, Manifest, ManifestEdit, ManifestOptions, SstId, StoreState, manifest, superblock};
@@ -117,6 +117,10 @@ fn check_may_create(fs: &dyn Fs, dir: &Path, options: &Options, env: &Env) -> Re
         }
         _ => Error::io(dir, "cannot list", e),
     })?;
+    // Another process has made one since it was looked for.
+    if entries.iter().any(|entry| entry.name == superblock::FILE_NAME) {
+        return Ok(());
+    }
     if let Some(lost) = entries.iter().find(|entry| entry.name.ends_with(".sst") || entry.name.ends_with(".log")) {
         let what = format!("there is no superblock, but the file \"{}\" of a store", lost.name);
         return Err(Error::corruption(&dir.join(superblock::FILE_NAME), 0, what));
@@ -296,7 +300,7 @@ fn assemble(
         next_sst: AtomicU64::new(next_sst),
         next_job: AtomicU64::new(last_job.saturating_add(1)),
         log_segment: AtomicU64::new(log_segment),
-        obsolete_before: AtomicU64::new(0),
+        obsolete_before: AtomicU64::new(state.log_floor.0),
         flush_barrier: AtomicU64::new(u64::MAX),
         flushing: Flushing::default(),
         immutable_bytes: AtomicU64::new(immutable_bytes),
@@ -345,7 +349,7 @@ fn look_around(fs: &dyn Fs, dir: &Path, state: &StoreState) -> Result<Looked> {
     let mut orphans = Vec::new();
     for entry in fs.list(dir, CTX).map_err(|e| Error::io(dir, "cannot list", e))? {
         is_traced |= entry.name == REQUEST_FILE;
-        let Some(number) = entry.name.strip_suffix(".sst").and_then(|number| number.parse().ok()) else {
+        let Some(number) = entry.name.strip_suffix(".sst").and_then(file_number) else {
             continue;
         };
         highest = highest.max(number);

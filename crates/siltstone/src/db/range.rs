@@ -58,9 +58,9 @@ impl Range {
     ) -> Result<Range> {
         core.check_read(keyspace)?;
         core.count_range(keyspace);
-        // The view first, then the sequence number: see `core.rs`. The range keeps its view, so no merge takes away from it.
-        let view = keyspace.view.load_full();
-        let seq = snapshot.unwrap_or_else(|| core.visible_seq());
+        // The range keeps its view, so no merge takes away from it.
+        let (view, now) = core.view_now(keyspace);
+        let (view, seq) = (arc_swap::Guard::into_inner(view), snapshot.unwrap_or(now));
         let bounds = Bounds { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) };
         let counted_ms = core.counted_ms(keyspace);
         let trace = core.trace_range(keyspace, &bounds);

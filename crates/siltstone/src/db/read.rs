@@ -250,6 +250,22 @@ impl Core {
         Ok(found)
     }
 
+    /// The view of a keyspace and the sequence number of the newest write that is in it, for reads that take several steps from there.
+    ///
+    /// An ingest leaves the memtable as it is and puts newer tables beside it: who had the view from before it and a number from after it would see
+    /// what was written to that memtable later, and not the tables.
+    pub(crate) fn view_now(&self, keyspace: &KeyspaceCore) -> (arc_swap::Guard<Arc<View>>, SeqNo) {
+        let mut view = keyspace.view.load();
+        loop {
+            let seq = self.visible_seq();
+            let now = keyspace.view.load();
+            if Arc::ptr_eq(&view, &now) {
+                return (view, seq);
+            }
+            view = now;
+        }
+    }
+
     /// Whether a keyspace may be read.
     #[inline]
     pub(crate) fn check_read(&self, keyspace: &KeyspaceCore) -> Result<()> {
@@ -301,8 +317,8 @@ impl Core {
         keys: &[K],
         snapshot: Option<SeqNo>,
     ) -> Vec<Result<Option<Bytes>>> {
-        let view = keyspace.view.load();
-        let seq = snapshot.unwrap_or_else(|| self.visible_seq());
+        let (view, now) = self.view_now(keyspace);
+        let seq = snapshot.unwrap_or(now);
         let found: Vec<Result<Option<Bytes>>> = keys
             .iter()
             .map(|key| {

@@ -184,7 +184,8 @@ impl Fs for RealFs {
     fn sync_dir(&self, dir: &Path, _: IoCtx) -> io::Result<()> {
         // The parent of a relative path of one component is "".
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        Ok(rustix::fs::fsync(File::open(dir)?)?)
+        let folder = File::open(dir)?;
+        Ok(rustix::io::retry_on_intr(|| rustix::fs::fsync(&folder))?)
     }
 
     fn lock(&self, path: &Path, _: IoCtx) -> io::Result<Box<dyn FileLock>> {
@@ -274,7 +275,7 @@ fn write_durably(file: &File, bytes: &[u8]) -> io::Result<()> {
 /// Renames `from` to `to`, which must not exist.
 fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     use rustix::fs::{CWD, RenameFlags, renameat_with};
-    match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
+    match rustix::io::retry_on_intr(|| renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE)) {
         // Not every file system can.
         Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOSYS) if !to.try_exists()? => std::fs::rename(from, to),
         done => Ok(done?),

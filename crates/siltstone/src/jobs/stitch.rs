@@ -10,7 +10,7 @@
 //!
 //! - *No older version is hidden.* Other inputs have nothing between its bounds, and its table has one version of each key
 //!   ([`Properties::is_one_version_a_key`](crate::sst::Properties::is_one_version_a_key)).
-//! - *No tombstone could be dropped* ([`Survivor::keeps_all`]).
+//! - *No tombstone could be dropped* ([`Survivor::keeps_tombstones`]).
 //! - *The output may have it as a file*: no border lies inside, it does not overlap too much below.
 //! - *It is worth it*: it has `min_bytes`, and the table can still stay less dead than it may be ([`Stitch`]): what is behind the merge and
 //!   was not linked is dead for certain, what is ahead may be linked. If it is not, what was linked is rewritten one day, as it would

@@ -4,7 +4,7 @@
 //! the memtable is expected to grow; it lies on huge pages when it is large (a tree walk without them pays a TLB miss per
 //! node), on the heap when it is small (a simulation opens thousands of stores with memtables of a few KiB). Memory is only
 //! touched when it is used, so a generous region costs address space, not memory. What does not fit goes to further regions,
-//! each at least as large as all before it, so that there are at most a few dozen; a record larger than that gets a region of
+//! each as large as all before it together, up to 1 GiB, so that there are at most a few dozen; a record larger than that gets a region of
 //! its own size.
 //!
 //! When an arena goes, its first region is kept in the store's [`ArenaPool`] for the next memtable. Until there are such, memory is made ready
@@ -33,7 +33,7 @@ const LINE: usize = 64;
 const UNIT: u64 = 8;
 /// What a 32-bit offset can name.
 const LIMIT: u64 = UNIT << 32;
-/// Regions double, so they never get that many.
+/// Regions double up to 1 GiB: an arena that begins with 1 KiB comes to so many at 28 GiB, one that begins with 64 KiB never does.
 const MAX_REGIONS: usize = 48;
 /// Trailer, key length, value length.
 const RECORD_HEADER: usize = 16;

@@ -252,8 +252,8 @@ impl FencesBuilder {
                 return None;
             }
         }
-        let first = fences.separator(0).0;
         let last = fences.separator(blocks.checked_sub(1)?).0;
+        let first = fences.separator(0).0;
         fences.prefix = first[..common_prefix(first, last)].to_vec();
         let skip = fences.prefix.len();
         let heads: Vec<u64> = (0..blocks).map(|i| head(&fences.separator(i).0[skip..])).collect();

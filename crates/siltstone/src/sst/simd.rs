@@ -32,7 +32,7 @@ pub(crate) fn count_below(heads: &[u8], head: u16) -> usize {
         }
     }
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512bw") {
+    if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("popcnt") {
         // SAFETY: the instructions were just found to be there.
         return below + unsafe { count_below_avx512(rest, head) };
     }
@@ -52,9 +52,9 @@ fn count_below_portable(heads: &[u8], head: u16) -> usize {
 /// [`count_below`], 32 heads a step.
 ///
 /// # Safety
-/// The processor has AVX-512 BW.
+/// The processor has AVX-512 BW and `popcnt`.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512bw,avx512f,bmi2,popcnt")]
+#[target_feature(enable = "avx512bw,popcnt")]
 #[expect(clippy::cast_possible_wrap, reason = "a bit pattern")]
 unsafe fn count_below_avx512(heads: &[u8], head: u16) -> usize {
     let wanted = arch::_mm512_set1_epi16(head as i16);
@@ -77,11 +77,12 @@ unsafe fn count_below_avx512(heads: &[u8], head: u16) -> usize {
 pub(crate) fn descend(lines: &[Line], levels: &[u32], wanted: u64) -> usize {
     #[cfg(target_arch = "x86_64")]
     {
-        if is_x86_feature_detected!("avx512f") {
+        let counts_bits = is_x86_feature_detected!("popcnt");
+        if counts_bits && is_x86_feature_detected!("avx512f") {
             // SAFETY: the instructions were just found to be there.
             return unsafe { descend_avx512(lines, levels, wanted) };
         }
-        if is_x86_feature_detected!("avx2") {
+        if counts_bits && is_x86_feature_detected!("avx2") {
             // SAFETY: the instructions were just found to be there.
             return unsafe { descend_avx2(lines, levels, wanted) };
         }
@@ -100,7 +101,7 @@ fn descend_portable(lines: &[Line], levels: &[u32], wanted: u64) -> usize {
 }
 
 /// # Safety
-/// The processor has AVX-512 F.
+/// The processor has AVX-512 F and `popcnt`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,popcnt")]
 #[expect(clippy::cast_possible_wrap, reason = "a bit pattern")]
@@ -117,7 +118,7 @@ unsafe fn descend_avx512(lines: &[Line], levels: &[u32], wanted: u64) -> usize {
 }
 
 /// # Safety
-/// The processor has AVX2.
+/// The processor has AVX2 and `popcnt`.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,popcnt")]
 #[expect(clippy::cast_possible_wrap, reason = "a bit pattern")]

@@ -27,7 +27,7 @@ use crate::codec::Taker;
 use crate::error::{Error, ErrorKind, Result};
 use crate::frame::{FRAME_HEADER, Frame, FrameReader, MAX_BODY, crc32c, seal};
 use crate::io::{CreateOptions, Fs, IoClass, IoCtx, OpenOptions, WritableFile};
-use crate::num::{to_u64, to_usize};
+use crate::num::{file_number, to_u64, to_usize};
 use crate::planted::{self, Bug};
 
 const CTX: IoCtx = IoCtx::foreground(IoClass::Meta);
@@ -77,7 +77,7 @@ pub fn file_name(number: u64) -> String {
 
 /// The number in the name of a manifest.
 pub fn from_file_name(name: &str) -> Option<u64> {
-    let number = name.strip_prefix(PREFIX)?.parse().ok()?;
+    let number = file_number(name.strip_prefix(PREFIX)?)?;
     (file_name(number) == name).then_some(number)
 }
 
@@ -234,8 +234,9 @@ impl Manifest {
         match self.open.take() {
             Some(open) if !self.is_full(&open) => self.append(open, edits)?,
             Some(open) => match self.roll(&next) {
-                // There is no space for a whole new manifest, but the old one is fine and perhaps there is for one more frame.
-                Err(error) if error.kind() == ErrorKind::NoSpace && !self.is_poisoned() => self.append(open, edits)?,
+                // There is no space for a whole new manifest, or no file descriptor, but the old one is fine, is open, and has room for one more frame
+                // perhaps.
+                Err(error) if error.is_shortage() && !self.is_poisoned() => self.append(open, edits)?,
                 result => result?,
             },
             None => self.roll(&next)?,
@@ -288,7 +289,7 @@ impl Manifest {
         let open = write_manifest(&*self.fs, &self.dir, number, state)?;
         if let Err(error) = sync_dir(&*self.fs, &self.dir) {
             let _ = self.fs.remove_file(&open.path, CTX);
-            return Err(if error.kind() == ErrorKind::NoSpace { error } else { self.poison(&error) });
+            return Err(if error.is_shortage() { error } else { self.poison(&error) });
         }
         let old = *self.superblock.root();
         let root = Root {

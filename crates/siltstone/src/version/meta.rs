@@ -38,8 +38,8 @@ impl LevelId {
 }
 
 /// The age of a run among the runs of its level: larger is newer. Given out by one counter of the keyspace when a memtable is
-/// flushed or a file ingested; a merge's output takes the largest of its inputs. Never inferred from sequence numbers or list
-/// positions. Unique within a level.
+/// flushed or a file ingested; a merge's output takes that of the input in whose place it comes, or the next above all runs of the
+/// level that it goes down to. Never inferred from sequence numbers or list positions. Unique within a level.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct RunOrder(pub u64);
 

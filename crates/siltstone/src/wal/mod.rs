@@ -41,6 +41,7 @@ pub use shared::LogShared;
 pub use writer::{LogConfig, LogWriter};
 
 use crate::io::{IoClass, IoCtx};
+use crate::num::file_number;
 
 /// The number of a segment, from 1; never used twice in a store. 0 is before every segment.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
@@ -66,7 +67,7 @@ impl SegmentId {
 
     /// The segment whose file has this name.
     pub fn from_file_name(name: &str) -> Option<SegmentId> {
-        let id = SegmentId(name.strip_suffix(".log")?.parse().ok()?);
+        let id = SegmentId(file_number(name.strip_suffix(".log")?)?);
         (id.0 > 0 && id.file_name() == name).then_some(id)
     }
 

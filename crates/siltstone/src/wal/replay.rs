@@ -62,8 +62,8 @@ impl ReplaySummary {
 /// What `apply` has seen is durable only once [`LogWriter::open`](super::LogWriter::open) has returned.
 ///
 /// # Errors
-/// - `Corruption`, with file and offset, for damage below what is known to be durable, a missing segment, or a segment of
-///   another store. With [`Recovery::Salvage`] such damage ends replay instead.
+/// - `Corruption`, with file and offset, for damage below what is known to be durable, a segment that is missing and that a link
+///   or the floor names, or a segment of another store. With [`Recovery::Salvage`] such damage ends replay instead.
 /// - `Unsupported` if a newer version wrote the log.
 /// - `Io` if a file cannot be read; never taken for an end.
 /// - What `apply` returns.

@@ -233,7 +233,10 @@ impl LogShared {
         }
         // Segments first, since a writer who has to make his own waits for two syncs, and one whose memory is not ready for no more than a page at
         // a time.
-        let is_wanted = || self.prepared.lock().len() < self.wanted();
+        let is_wanted = || {
+            let wanted = self.wanted();
+            self.prepared.lock().len() < wanted
+        };
         // Asked again with the lock: who went to rest meanwhile wants none.
         if is_wanted()
             && let mut next = self.next.lock()
@@ -244,7 +247,7 @@ impl LogShared {
             self.prepared.lock().push_back(fresh);
             worked = true;
         }
-        if self.prepared.lock().len() >= self.wanted() {
+        if !is_wanted() {
             // Two: with short segments that is one of the segment in use and one of the next.
             for _ in 0..2 {
                 worked |= self.make_ready();
@@ -402,7 +405,7 @@ impl LogShared {
             .map_err(|source| clean_up(Error::io(&path, "naming a log segment", source)))?;
         fs.sync_dir(dir, CTX).map_err(|source| {
             let error = clean_up(Error::io(dir, "syncing the folder of the log", source));
-            if error.kind() == ErrorKind::NoSpace { error } else { self.poison_with(&error) }
+            if error.is_shortage() { error } else { self.poison_with(&error) }
         })?;
         Ok(Fresh { memory: segment.memory, live: Live::new(id, bytes, segment.file), seed, is_over })
     }

@@ -147,6 +147,25 @@ fn of_two_checkpoints_into_one_folder_the_second_is_refused() {
     assert_eq!(copied.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]));
 }
 
+/// The second saw the tables and the log of the first, and no superblock, since it had looked for that before: damage.
+#[test]
+fn of_two_that_create_a_store_at_once_the_second_finds_it_locked() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = folder.path().join("store");
+    let fs = Hooked::new(&store);
+    let first = Arc::new(Mutex::new(None));
+    let (of_hook, path) = (Arc::clone(&first), store.clone());
+    *fs.on_exists.lock() = Some(Box::new(move || {
+        let db = Db::open(path, Options::default()).unwrap();
+        db.default_keyspace().put("key", "value").unwrap();
+        *of_hook.lock() = Some(db);
+    }));
+    RealFs.create_dir_all(&store, IoCtx::foreground(IoClass::Meta)).unwrap();
+    let second = Db::open_with(&store, Options::default(), Env { fs, ..Env::default() });
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::Locked);
+    first.lock().take().unwrap().close().unwrap();
+}
+
 /// What is ingested or dropped takes effect without a flush, and flushes wait for the checkpoint: with it the copy would lack what was before.
 #[test]
 #[expect(clippy::disallowed_methods, reason = "the ingest is called in a step of the flush, and may outlast it")]

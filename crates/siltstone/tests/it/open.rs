@@ -51,6 +51,44 @@ fn short_sessions_do_not_fill_the_disk_with_their_logs() {
     assert!(log_bytes() <= options.log.segment_bytes, "{} bytes of a dropped keyspace", log_bytes());
 }
 
+/// What a fast writer had left to be written over, below what the manifest needs, stayed until the next flush if he was killed.
+#[test]
+fn what_a_killed_process_left_of_its_log_goes_when_the_store_is_opened() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let logs = |fs: &SimFs| {
+        let files = fs.files().into_iter().map(|(path, _)| path);
+        files.filter(|path| path.extension().is_some_and(|end| end == "log")).collect::<BTreeSet<_>>()
+    };
+    let mut options = Options { write_memory_bytes: 256 << 10, ..tiny() };
+    options.log.segment_bytes = 16 << 10;
+    let db = Db::open_with("/store", options.clone(), simulated(&fs)).unwrap();
+    (0..3000).for_each(|n| db.default_keyspace().put(key(n), "x".repeat(90)).unwrap());
+    db.flush().unwrap();
+    (0..10).for_each(|n| db.default_keyspace().put(key(n), "y").unwrap());
+    let after = fs.crash(Profile::Strict, &mut Rng::new(1));
+    let left = logs(&after);
+    let db = Db::open_with("/store", options, simulated(&after)).unwrap();
+    assert_eq!(db.default_keyspace().get(key(9)).unwrap().as_deref(), Some(&b"x".repeat(90)[..]));
+    db.wait_idle().unwrap();
+    let kept: Vec<_> = logs(&after).intersection(&left).cloned().collect();
+    assert!(kept.len() == 1 && left.len() > 4, "{kept:?} of {left:?}, the last one has the records");
+}
+
+/// Counting on from such a number overflowed: the next segment had the number 0, which the session after did not read.
+#[test]
+fn numbers_that_cannot_be_counted_on_from_are_not_ours() {
+    let fs = SimFs::new(&SimClock::new(), 1);
+    let open = |fs: &SimFs| Db::open_with("/store", tiny(), simulated(fs)).unwrap();
+    open(&fs).close().unwrap();
+    for name in ["{}.log", "{}.log.tmp", "{}.sst", "MANIFEST-{}"] {
+        fs.write_all(Path::new("/store").join(name.replace("{}", &u64::MAX.to_string())), b"").unwrap();
+    }
+    let db = open(&fs);
+    db.default_keyspace().put_with("key", "value", Durability::Sync).unwrap();
+    let db = open(&fs.crash(Profile::Strict, &mut Rng::new(1)));
+    assert_eq!(db.default_keyspace().get("key").unwrap().as_deref(), Some(&b"value"[..]));
+}
+
 /// In a container of 384 MiB three memtables of 64 MiB and a log as long were all the memory that there was: the system wrote the log out just before
 /// it was removed.
 #[test]

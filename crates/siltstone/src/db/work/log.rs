@@ -38,15 +38,11 @@ impl Core {
         }
         // First, since the next segment may be written over one of them.
         self.remove_segments();
-        let mut worked = match log.prepare() {
+        let mut worked = match self.poison_on_failure(log.prepare()) {
             Ok(worked) => worked,
+            Err(error) if error.kind() == ErrorKind::Poisoned => return LaneStep::Idle,
             Err(error) => {
                 // Not needed yet: the writer creates its segment itself if it must, and is told what is wrong then.
-                if error.kind() == ErrorKind::Poisoned {
-                    self.health.poison(&error);
-                    self.notify();
-                    return LaneStep::Idle;
-                }
                 self.tell(&Event::Error { doing: "prepare a log segment".to_owned(), error });
                 self.release_spares();
                 while self.remove_tables(|| self.most_spare_bytes()) {}
@@ -121,11 +117,8 @@ impl Core {
 
     /// Gives back the log, if none of it is needed.
     pub(crate) fn rest_log(&self) {
-        if let Err(error) = self.try_rest_log() {
+        if let Err(error) = self.poison_on_failure(self.try_rest_log()) {
             // All that is lost is some of the disk.
-            if error.kind() == ErrorKind::Poisoned {
-                self.health.poison(&error);
-            }
             self.tell(&Event::Error { doing: "give back a log segment".to_owned(), error });
         }
     }

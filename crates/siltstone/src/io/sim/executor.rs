@@ -1,7 +1,8 @@
 //! Lanes on one thread: the seed chooses which steps next.
 //!
 //! No lock is held during a step, so a step may wake, notify and wait itself. A lane that is in a step is not entered again:
-//! while it waits, the others run.
+//! while it waits, the others run. Who waits is asked again only once he was notified, as with threads: a change that nobody is told of
+//! leaves him waiting for ever here as well.
 //!
 //! # Time
 //!
@@ -11,7 +12,7 @@
 //! whoever does not wait sees it from the step's start on.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -167,7 +168,8 @@ impl Executor for SimExecutor {
             woken: false,
         }));
         let lanes = first..state.lanes.len();
-        Ok(Box::new(SimWorkers { shared: self.shared.clone(), lanes, stopped: AtomicBool::new(false) }))
+        let (shared, stopped, notified) = (self.shared.clone(), AtomicBool::new(false), AtomicU64::new(0));
+        Ok(Box::new(SimWorkers { shared, lanes, stopped, notified }))
     }
 }
 
@@ -263,6 +265,8 @@ struct SimWorkers {
     lanes: std::ops::Range<usize>,
     /// Once set, `lanes` may be another store's.
     stopped: AtomicBool,
+    /// Counts `notify` calls.
+    notified: AtomicU64,
 }
 
 impl Workers for SimWorkers {
@@ -277,23 +281,30 @@ impl Workers for SimWorkers {
     }
 
     fn notify(&self) {
-        // Waiters ask again after every step.
+        self.notified.fetch_add(1, Ordering::Relaxed);
     }
 
     fn wait(&self, done: &mut dyn FnMut() -> bool) -> Result<()> {
         self.shared.among_others(|| {
             let (mut steps, mut over_ns) = (0, 0);
-            while !done() {
-                self.shared.watch(&mut steps, "wait");
-                if let Some(own_ns) = self.shared.step() {
-                    over_ns = own_ns;
-                    continue;
+            loop {
+                let seen = self.notified.load(Ordering::Relaxed);
+                if done() {
+                    break;
                 }
-                let Some(deadline_ns) = self.shared.next_deadline() else {
-                    let what = "simulation: deadlock: a caller waits, no lane can run, and no time will change that";
-                    return Err(Error::new(ErrorKind::Io, what));
-                };
-                self.shared.clock.advance_to(deadline_ns);
+                while self.notified.load(Ordering::Relaxed) == seen {
+                    self.shared.watch(&mut steps, "wait");
+                    if let Some(own_ns) = self.shared.step() {
+                        over_ns = own_ns;
+                        continue;
+                    }
+                    let Some(deadline_ns) = self.shared.next_deadline() else {
+                        let what =
+                            "simulation: deadlock: a caller waits, no lane can run, and no time will change that";
+                        return Err(Error::new(ErrorKind::Io, what));
+                    };
+                    self.shared.clock.advance_to(deadline_ns);
+                }
             }
             self.shared.run_until(over_ns);
             Ok(())
@@ -321,6 +332,7 @@ impl Workers for SimWorkers {
         // Outside the lock: a step may own the store, whose end may call back.
         drop(state);
         drop(steps);
+        self.notify();
     }
 }
 

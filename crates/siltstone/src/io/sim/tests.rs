@@ -542,24 +542,39 @@ fn lane(name: &str, step: impl Fn() -> LaneStep + Send + Sync + 'static) -> Lane
     Lane { name: name.to_owned(), nice: 0, step: Arc::new(step) }
 }
 
+/// Workers that their own lanes can call.
+type Known = Arc<Mutex<Option<Arc<dyn Workers>>>>;
+
+fn notify(workers: &Known) {
+    let workers = workers.lock().clone();
+    workers.iter().for_each(|workers| workers.notify());
+}
+
 #[test]
 fn waiting_runs_lanes_and_knows_a_deadlock() {
     let clock = SimClock::new();
     let executor = SimExecutor::new(&clock, 1);
     let count = Arc::new(AtomicU64::new(0));
-    let counter = count.clone();
-    let step = move || match counter.fetch_add(1, Ordering::Relaxed) {
-        0..5 => LaneStep::Worked,
-        5 => LaneStep::IdleFor(Duration::from_secs(3)),
-        _ => LaneStep::Idle,
+    let (counter, known) = (count.clone(), Known::default());
+    let teller = known.clone();
+    let step = move || {
+        let said = match counter.fetch_add(1, Ordering::Relaxed) {
+            0..5 => LaneStep::Worked,
+            5 => LaneStep::IdleFor(Duration::from_secs(3)),
+            _ => LaneStep::Idle,
+        };
+        notify(&teller);
+        said
     };
-    let workers = executor.start(vec![lane("counter", step)]).unwrap();
+    let workers: Arc<dyn Workers> = Arc::from(executor.start(vec![lane("counter", step)]).unwrap());
+    *known.lock() = Some(workers.clone());
     let start = clock.mono_ns();
     workers.wait(&mut || count.load(Ordering::Relaxed) >= 7).unwrap();
     assert!(clock.mono_ns() - start >= 3_000_000_000, "the clock went on to the deadline");
     let deadlock = workers.wait(&mut || false).unwrap_err();
     assert!(deadlock.what().contains("deadlock"));
     assert!(!executor.step_random());
+    known.lock().take();
     workers.wake(LaneId(0));
     workers.sleep(Duration::from_secs(1));
     assert_eq!(count.load(Ordering::Relaxed), 8);
@@ -578,11 +593,27 @@ fn waiting_runs_lanes_and_knows_a_deadlock() {
     assert!(executor.step_random());
 }
 
+/// A thread that waits would sleep on.
+#[test]
+fn who_waits_is_not_asked_before_he_is_told() {
+    let executor = SimExecutor::new(&SimClock::new(), 1);
+    let count = Arc::new(AtomicU64::new(0));
+    let counter = count.clone();
+    let step = move || {
+        counter.fetch_add(1, Ordering::Relaxed);
+        LaneStep::Idle
+    };
+    let workers = executor.start(vec![lane("silent", step)]).unwrap();
+    let deadlock = workers.wait(&mut || count.load(Ordering::Relaxed) > 0).unwrap_err();
+    assert!(deadlock.what().contains("deadlock"));
+    assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
 #[test]
 fn a_step_may_wake_and_wait_and_is_not_entered_twice() {
     let clock = SimClock::new();
     let executor = SimExecutor::new(&clock, 3);
-    let workers: Arc<Mutex<Option<Arc<dyn Workers>>>> = Arc::default();
+    let workers = Known::default();
     let (inside, helped) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let (of_lane, entered, help) = (workers.clone(), inside.clone(), helped.clone());
     let waiter = lane("waiter", move || {
@@ -596,9 +627,10 @@ fn a_step_may_wake_and_wait_and_is_not_entered_twice() {
         entered.fetch_sub(1, Ordering::Relaxed);
         LaneStep::Idle
     });
-    let help = helped.clone();
+    let (help, of_helper) = (helped.clone(), workers.clone());
     let helper = lane("helper", move || {
         help.fetch_add(1, Ordering::Relaxed);
+        notify(&of_helper);
         LaneStep::Idle
     });
     *workers.lock() = Some(Arc::from(executor.start(vec![waiter, helper]).unwrap()));
@@ -621,11 +653,14 @@ fn lanes_side_by_side_share_the_device_and_nothing_else() {
     executor.set_step_cost_ns(1);
     executor.set_side_by_side(true);
     let (written, thought) = (Arc::new([const { AtomicU64::new(0) }; 2]), Arc::new(AtomicU64::new(0)));
+    let known = Known::default();
     let writer = |number: usize| {
         let (file, written) = (Mutex::new(create(&fs, &format!("/db/{number}"))), Arc::clone(&written));
+        let known = known.clone();
         lane(&format!("writer {number}"), move || {
             file.lock().append(&[0; 10_000], CTX).unwrap();
             written[number].fetch_add(10_000, Ordering::Relaxed);
+            notify(&known);
             LaneStep::Worked
         })
     };
@@ -635,7 +670,8 @@ fn lanes_side_by_side_share_the_device_and_nothing_else() {
         of_lane.fetch_add(1, Ordering::Relaxed);
         LaneStep::Worked
     });
-    let workers = executor.start(vec![writer(0), writer(1), thinker]).unwrap();
+    let workers: Arc<dyn Workers> = Arc::from(executor.start(vec![writer(0), writer(1), thinker]).unwrap());
+    *known.lock() = Some(workers.clone());
     let start = clock.mono_ns();
     workers.sleep(Duration::from_secs(10));
     assert_eq!(clock.mono_ns() - start, 10_000_000_000);
@@ -651,6 +687,7 @@ fn lanes_side_by_side_share_the_device_and_nothing_else() {
     workers.wait(&mut || written[0].load(Ordering::Relaxed) > before).unwrap();
     let waited = clock.mono_ns() - began;
     assert!((10_000_000..=40_000_000).contains(&waited), "{waited}");
+    known.lock().take();
 }
 
 #[test]

@@ -358,6 +358,24 @@ fn a_full_disk_in_the_middle_of_a_record_leaves_a_manifest_that_opens() {
     }
 }
 
+/// A process has as many files open as it may: a full manifest goes on as it is, since no other can be made, and no commit fails.
+#[test]
+fn without_file_descriptors_the_manifest_goes_on() {
+    for kind in [CallKind::Create, CallKind::SyncDir] {
+        let fs = new_fs(6);
+        let mut rng = Rng::new(6);
+        let (mut manifest, _) = with_history(&fs, 3, &mut rng);
+        fs.set_fault(Fault::nth(1, Errno::TooManyFiles).of(kind).sticky());
+        while fs.faults_hit() < 3 {
+            let edits = random_edits(manifest.state(), &mut rng);
+            manifest.commit(&edits).unwrap();
+        }
+        let state = manifest.state().clone();
+        fs.clear_faults();
+        assert!(*open(&fs.crash(Profile::Strict, &mut rng)).unwrap().state() == state, "{kind:?}");
+    }
+}
+
 #[test]
 fn edits_that_do_not_fit_change_nothing() {
     let fs = new_fs(5);
