@@ -30,7 +30,7 @@ const KEY_CHARS: usize = 40;
   siltstone export shop rest.tsv --skip-damaged    what a damaged store still holds
 
 The records are those of one moment, whatever is written meanwhile. A file appears only when it is complete: until then, and
-after a failure, an older file of the name stays. TSV has no escapes, so a value with a line feed ends the export with an
+after a failure, an older file of the name stays. A link is followed; a pipe or a device is written as it is. TSV has no escapes, so a value with a line feed ends the export with an
 error; CSV and JSON lines hold any bytes.
 
 --skip-damaged reads the store twice: first all of it, to find what is damaged. No key of a damaged range is written, not even from a file that is well: what was

@@ -90,7 +90,7 @@ impl<R: Read> Read for Counted<R> {
 }
 
 /// An open export. A file appears under its name only when it is complete and synced; until then, and after a failure, what
-/// stood there before stands.
+/// stood there before stands. What is no file, a pipe or a device, is written as it is.
 pub(crate) struct Export {
     writer: Box<dyn RecordWriter<Sink>>,
     file: Option<Replacement>,
@@ -139,9 +139,8 @@ impl Export {
             Place::Stream => (Box::new(Named::new(STDOUT, io::stdout())), None, format.unwrap_or(Format::Tsv)),
             Place::File(path) => {
                 let format = format_for(format, &path.to_string_lossy())?;
-                let replacement = Replacement::new(path)?;
-                let sink = Named::new(path.to_string_lossy(), replacement.file.try_clone()?);
-                (Box::new(sink), Some(replacement), format)
+                let (file, replacement) = open_target(path)?;
+                (Box::new(Named::new(path.to_string_lossy(), file)), replacement, format)
             }
         };
         let raw = BufWriter::with_capacity(BUFFER_BYTES, raw);
@@ -163,6 +162,22 @@ impl Export {
         self.writer.finish()?.finish()?;
         self.file.map_or(Ok(()), Replacement::finish)
     }
+}
+
+/// What to write to for `path`, and what makes a file of it in the end.
+fn open_target(path: &Path) -> anyhow::Result<(File, Option<Replacement>)> {
+    let cannot = || format!("cannot write {}", path.display());
+    // A link stays: what it leads to is replaced.
+    let target = match path.canonicalize() {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => path.to_path_buf(),
+        found => found.with_context(cannot)?,
+    };
+    // A rename would put a file in the place of a pipe or a device, and whoever uses that would never hear of it.
+    if target.exists() && !target.is_file() {
+        return Ok((File::options().write(true).open(&target).with_context(cannot)?, None));
+    }
+    let replacement = Replacement::new(&target)?;
+    Ok((replacement.file.try_clone()?, Some(replacement)))
 }
 
 /// A file under a temporary name in the folder of its place, removed unless it is finished.

@@ -96,6 +96,34 @@ fn standard_streams() {
     assert_eq!(room.ok(&["export", "s", "-", "--format", "csv", "--from", "b", "--to", "c"]), b"b,2\n");
 }
 
+/// A rename put a regular file in the place of a pipe, or of `/dev/null`, and of a link instead of what it leads to.
+#[cfg(unix)]
+#[test]
+fn an_export_leaves_what_is_no_file_as_it_is() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+    let room = Room::new();
+    room.ok("put s a 1");
+    assert!(Command::new("mkfifo").arg(room.path("pipe.tsv")).status().unwrap().success());
+    let pipe = room.path("pipe.tsv");
+    // Opened for writing as well, so that it ends neither the test nor the export when one of them fails; the pipe holds the few bytes.
+    let mut reader = fs::File::options().read(true).write(true).open(&pipe).unwrap();
+    room.ok("export s pipe.tsv -q");
+    let mut read = [0; 4];
+    reader.read_exact(&mut read).unwrap();
+    assert_eq!(&read, b"a\t1\n");
+    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+
+    fs::create_dir(room.path("other")).unwrap();
+    room.write("other/file", "older and longer than what comes");
+    symlink("other/file", room.path("link.tsv")).unwrap();
+    symlink("nowhere", room.path("dangling.tsv")).unwrap();
+    room.ok("export s link.tsv -q");
+    assert_eq!(room.read("other/file"), "a\t1\n");
+    assert!(room.path("link.tsv").is_symlink() && fs::read_dir(room.path("other")).unwrap().count() == 1);
+    assert!(room.fails("export s dangling.tsv -q").contains("cannot write dangling.tsv"));
+    assert!(room.fails("export s other --format tsv -q").contains("cannot write other"), "a folder");
+}
+
 #[test]
 fn bad_lines_stop_or_are_skipped() {
     let room = Room::new();
