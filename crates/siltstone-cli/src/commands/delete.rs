@@ -30,6 +30,7 @@ impl Delete {
         let key = self.spelling.bytes("key", &self.key)?;
         let db = self.place.store.open()?;
         self.place.find(&db)?.delete_with(&key, self.durability.into())?;
+        self.durability.keep(&db)?;
         db.close()?;
         Ok(ExitCode::SUCCESS)
     }

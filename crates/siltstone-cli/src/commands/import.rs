@@ -150,10 +150,7 @@ impl Import {
     }
 
     fn sync(&self, db: &Db) -> siltstone::Result<()> {
-        if self.durability == DurabilityArg::None {
-            // What is in no log is durable only in a table.
-            db.flush()?;
-        }
+        self.durability.keep(db)?;
         db.sync()
     }
 

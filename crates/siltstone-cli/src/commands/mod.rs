@@ -27,7 +27,7 @@ mod verify;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
-use siltstone::Durability;
+use siltstone::{Db, Durability};
 
 use crate::interrupt::Interrupt;
 
@@ -122,6 +122,18 @@ enum DurabilityArg {
     Buffered,
     /// Survives a power failure
     Sync,
+}
+
+impl DurabilityArg {
+    /// Keeps what was written to the store, which is closed next: closing does not flush, so what is in no log would be lost every time.
+    fn keep(self, db: &Db) -> siltstone::Result<()> {
+        if self != DurabilityArg::None {
+            return Ok(());
+        }
+        // If a trace is recorded: the flush is nothing that the store was asked for.
+        let _ = db.stop_trace();
+        db.flush()
+    }
 }
 
 impl From<DurabilityArg> for Durability {

@@ -40,6 +40,7 @@ impl Put {
         let value = if self.value == "-" { from_stdin()? } else { self.spelling.bytes("value", &self.value)? };
         let db = self.place.store.open_or_create()?;
         self.place.find_or_create(&db)?.put_with(&key, &value, self.durability.into())?;
+        self.durability.keep(&db)?;
         db.close()?;
         Ok(ExitCode::SUCCESS)
     }

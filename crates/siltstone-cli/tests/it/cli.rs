@@ -16,6 +16,11 @@ fn get_put_delete_scan() {
     let room = Room::new();
     room.ok(&["put", "s", "apple", "red"]);
     room.ok(&["put", "s", "pear", "green", "--durability", "buffered"]);
+    // Without a log the record was lost every time: the store was closed before it was flushed.
+    room.ok("put s none 1 --durability none");
+    assert_eq!(room.said("get s none"), "1\n");
+    room.ok("delete s none --durability none");
+    assert_eq!(room.run("get s none").status.code(), Some(1));
     room.ok(&["put", "s", "", ""]);
     room.ok(&["put", "s", "00ff", "0a", "--hex"]);
     room.ok(&["put", "s", "--", "-k", "-v"]);

@@ -76,6 +76,14 @@ fn a_recorded_store_can_be_made_again() {
     assert_eq!((&done["operations"], &done["lost"]), (&3000.into(), &0.into()), "{done}");
     let expected = room.said("export one");
     assert!(expected.lines().count() > 100, "{expected}");
+    // A replay without a log left an empty store, also where the trace has recorded that there was none.
+    room.said("put bare other value");
+    room.said("delete bare other");
+    room.said("trace record bare bare.trace");
+    room.said("trace replay ops.trace bare --as-fast-as-possible --durability none -q");
+    room.said("trace record bare --stop");
+    room.said("trace replay bare.trace bare-again --as-fast-as-possible -q");
+    assert_eq!((&room.said("export bare"), &room.said("export bare-again")), (&expected, &expected));
 
     assert!(room.fails("trace record two two.trace").contains("no store"));
     room.said("put two other value");

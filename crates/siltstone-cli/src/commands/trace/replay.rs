@@ -70,7 +70,10 @@ impl Replay {
             !interrupt.is_set()
         });
         meter.clear();
+        // As recorded, some writes may be in no log. What was replayed before a broken line stays as well.
+        let kept = self.durability.unwrap_or(DurabilityArg::None).keep(&db);
         let result = result?;
+        kept?;
         db.close()?;
         self.telling.print(&result, text)?;
         ensure!(!result.is_partial, Interrupted::leaving("the rest of the trace was not replayed"));
