@@ -1,8 +1,6 @@
 //! CSV: two columns, key and value; quoting by the `csv` crate (RFC 4180). Fields are bytes, not necessarily UTF-8.
 
 use std::io::{self, BufRead, Read, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use csv::ByteRecord;
 use siltstone::key::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
@@ -13,36 +11,49 @@ use super::{Next, RecordReader, RecordWriter, too_long};
 const MOST_BYTES: usize = 2 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + (1 << 20);
 
 pub(super) struct Reader<R> {
-    input: csv::Reader<Bounded<R>>,
+    input: csv::Reader<Feed<R>>,
     record: ByteRecord,
-    since_record: Arc<AtomicUsize>,
+    has_header: bool,
     line: u64,
 }
 
 impl<R: BufRead> Reader<R> {
     pub(super) fn new(input: R, header: bool) -> Reader<R> {
-        let since_record = Arc::new(AtomicUsize::new(0));
-        let bounded = Bounded { input, since_record: Arc::clone(&since_record) };
-        let input = csv::ReaderBuilder::new().has_headers(header).flexible(true).from_reader(bounded);
-        Reader { input, record: ByteRecord::new(), since_record, line: 0 }
+        // The header is read as a record: an open quote in it has to show as well.
+        let input = csv::ReaderBuilder::new().has_headers(false).flexible(true).from_reader(Feed::new(input));
+        Reader { input, record: ByteRecord::new(), has_header: header, line: 0 }
+    }
+
+    /// Reads what comes next, header or record. Returns whether there was anything, and whether a quote is left open.
+    fn read(&mut self) -> io::Result<(bool, bool)> {
+        self.input.get_mut().begin_record();
+        // Byte records never fail to decode, and flexible ones never for their length: only input errors remain.
+        let is_any = self.input.read_byte_record(&mut self.record).map_err(io_error)?;
+        let feed = self.input.get_ref();
+        if is_any {
+            self.line = feed.record_line();
+        }
+        Ok((is_any, is_any && feed.is_over))
     }
 }
 
 impl<R: BufRead + Send> RecordReader for Reader<R> {
     fn next(&mut self) -> io::Result<Next> {
-        self.since_record.store(0, Ordering::Relaxed);
         if self.record.as_slice().len() > 1 << 20 {
             self.record = ByteRecord::new();
         }
-        // Byte records never fail to decode, and flexible ones never for their length: only input errors remain.
-        if !self.input.read_byte_record(&mut self.record).map_err(io_error)? {
-            return Ok(Next::End);
+        let mut read = self.read()?;
+        if std::mem::take(&mut self.has_header) && read == (true, false) {
+            read = self.read()?;
         }
-        self.line = self.record.position().map_or(0, csv::Position::line);
-        Ok(match self.record.len() {
-            2 => too_long(self.key(), self.value()).map_or(Next::Record, Next::Bad),
-            1 => Next::Bad("1 column; expected 2, key and value".to_owned()),
-            n => Next::Bad(format!("{n} columns; expected 2, key and value (quote a field that holds a comma)")),
+        Ok(match (read, self.record.len()) {
+            ((false, _), _) => Next::End,
+            ((true, true), _) => {
+                Next::Bad("a quote is left open; what comes after it is taken for one field".to_owned())
+            }
+            (_, 2) => too_long(self.key(), self.value()).map_or(Next::Record, Next::Bad),
+            (_, 1) => Next::Bad("1 column; expected 2, key and value".to_owned()),
+            (_, n) => Next::Bad(format!("{n} columns; expected 2, key and value (quote a field that holds a comma)")),
         })
     }
 
@@ -59,21 +70,74 @@ impl<R: BufRead + Send> RecordReader for Reader<R> {
     }
 }
 
-/// Fails when one record takes too much input: an open quote would swallow the file into memory.
-struct Bounded<R> {
+/// Gives the input to the parser line by line, and with that knows what the parser does not tell: where a record begins (the parser takes
+/// blank lines, and the line feed of an end of line of two bytes, for the begin of the next record), and whether a quote is left open.
+struct Feed<R> {
     input: R,
-    since_record: Arc<AtomicUsize>,
+    /// The line that was given last, or a part of it, from 1.
+    line: u64,
+    begins_line: bool,
+    /// The line where the record begins, once it was given.
+    record_line: Option<u64>,
+    /// Bytes given for the record.
+    record_bytes: usize,
+    /// All of the input was given, and a line feed after it. That ends any record but one within quotes.
+    is_ended: bool,
+    /// The parser wanted more than that. It has nothing for it, or an open quote.
+    is_over: bool,
 }
 
-impl<R: Read> Read for Bounded<R> {
+impl<R> Feed<R> {
+    fn new(input: R) -> Feed<R> {
+        Feed { input, line: 0, begins_line: true, record_line: None, record_bytes: 0, is_ended: false, is_over: false }
+    }
+
+    fn begin_record(&mut self) {
+        self.record_line = None;
+        self.record_bytes = 0;
+    }
+
+    /// The line where the record begins. If nothing had to be given for it, it was in the last one, behind a carriage return.
+    fn record_line(&self) -> u64 {
+        self.record_line.unwrap_or(self.line)
+    }
+
+    fn end(&mut self, buffer: &mut [u8]) -> usize {
+        self.is_over = std::mem::replace(&mut self.is_ended, true);
+        match buffer.first_mut() {
+            Some(first) if !self.is_over => {
+                *first = b'\n';
+                1
+            }
+            _ => 0,
+        }
+    }
+}
+
+impl<R: BufRead> Read for Feed<R> {
+    /// Gives a line, or a part of a long one. Fails when one record takes too much: an open quote would swallow the file into memory.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.since_record.load(Ordering::Relaxed) > MOST_BYTES {
+        if self.record_bytes > MOST_BYTES {
             let what = "a record longer than any key and value: is a quote left open?";
             return Err(io::Error::new(io::ErrorKind::InvalidData, what));
         }
-        let read = self.input.read(buffer)?;
-        self.since_record.fetch_add(read, Ordering::Relaxed);
-        Ok(read)
+        // A terminal that has said that this is the end is not asked again.
+        let input = if self.is_ended { &[] } else { self.input.fill_buf()? };
+        if input.is_empty() {
+            return Ok(self.end(buffer));
+        }
+        let most = &input[..input.len().min(buffer.len())];
+        let line = most.split_inclusive(|byte| *byte == b'\n').next().unwrap_or_default();
+        buffer[..line.len()].copy_from_slice(line);
+        self.line += u64::from(self.begins_line);
+        self.begins_line = line.ends_with(b"\n");
+        if self.record_line.is_none() && line.iter().any(|byte| !matches!(byte, b'\r' | b'\n')) {
+            self.record_line = Some(self.line);
+        }
+        let given = line.len();
+        self.record_bytes += given;
+        self.input.consume(given);
+        Ok(given)
     }
 }
 

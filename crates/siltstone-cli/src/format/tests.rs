@@ -70,6 +70,12 @@ fn bad_lines_are_told_with_their_number_and_reading_goes_on() {
     assert_eq!(csv[0], "a");
     assert!(csv[1].starts_with("2: 1 column") && csv[3].starts_with("5: 3 columns"), "{csv:?}");
     assert_eq!(csv[4], "b");
+    // An end of line of two bytes, and blank lines, were counted with the record after them.
+    let csv = read(Format::Csv, "a,1\r\nb\r\n\r\n\"c\r\n\r\n\",2\r\nd,1,2\r\n");
+    assert!(csv[1].starts_with("2: 1 column") && csv[3].starts_with("7: 3 columns") && csv.len() == 4, "{csv:?}");
+    assert!(read(Format::Csv, "a,1\rb\nc,3")[1].starts_with("1: 1 column"));
+    let csv = read(Format::Csv, &format!("a,{}\n\n\nb\n", "v".repeat(1 << 20)));
+    assert!(csv[1].starts_with("4: 1 column") && csv.len() == 2, "{csv:?}");
     let json = read(
         Format::Jsonl,
         "{\"key\":\"a\",\"value\":\"1\"}\n{\"key\":1}\n\n{\"key\":\"k\"}\n{\"key\":\"k\",\"value\":\"\",\"more\":1}\n{\"key_hex\":\"0g\",\"value\":\"\"}\n{\"value_hex\":\"00\",\"key_hex\":\"62\"}",
@@ -82,6 +88,32 @@ fn bad_lines_are_told_with_their_number_and_reading_goes_on() {
     assert_eq!((json[4].as_str(), json[5].as_str()), ("6: key_hex is not hexadecimal", "b"));
     let long = format!("{}\tv\nb\t2", "k".repeat(MAX_KEY_BYTES + 1));
     assert!(read(Format::Tsv, &long)[0].starts_with("1: a key of 65537 bytes"));
+}
+
+/// All lines after an open quote went into one value, and the import said that all was well.
+#[test]
+fn an_open_quote_is_a_bad_record() {
+    for (text, keys, line) in [
+        ("a,\"x\nb,2\nc,3\n", 0, 1),
+        ("a,\"x\nb,2\nc,3", 0, 1),
+        ("a,1\r\n\r\nb,\"x\r\nc,3\r\n", 1, 3),
+        ("a,1\nb,\"", 1, 2),
+        ("a,1\nb,\"two \"\" quotes\"\"", 1, 2),
+    ] {
+        let found = read(Format::Csv, text);
+        let told = found.last().unwrap();
+        assert!(found.len() == keys + 1 && told.starts_with(&format!("{line}: a quote is left open")), "{found:?}");
+    }
+    for text in ["a,\"x\"", "a,\"x\"\r\n", "a,x\"y", "a,\"x\ny\"\n\n", "a,1\r", "a,\"\""] {
+        assert_eq!(read(Format::Csv, text), ["a"], "{text:?}");
+    }
+    let mut reader = Format::Csv.reader(Box::new(&b"key,\"value\na,1\nb,2\n"[..]), true);
+    assert!(matches!(reader.next().unwrap(), Next::Bad(why) if why.contains("quote")), "in the header");
+    assert_eq!((reader.line(), reader.next().unwrap()), (1, Next::End));
+    for empty in ["", "key,value", "\n\n"] {
+        let mut reader = Format::Csv.reader(Box::new(empty.as_bytes()), true);
+        assert_eq!((reader.next().unwrap(), reader.next().unwrap()), (Next::End, Next::End), "{empty:?}");
+    }
 }
 
 #[test]
