@@ -167,15 +167,16 @@ impl Export {
 /// What to write to for `path`, and what makes a file of it in the end.
 fn open_target(path: &Path) -> anyhow::Result<(File, Option<Replacement>)> {
     let cannot = || format!("cannot write {}", path.display());
+    // A rename would put a file in the place of a pipe or a device, and whoever uses that would never hear of it. It is opened by the path
+    // that was given: where `/dev/stdout` or the shell's `>(...)` lead to has no other.
+    if std::fs::metadata(path).is_ok_and(|meta| !meta.is_file()) {
+        return Ok((File::options().write(true).open(path).with_context(cannot)?, None));
+    }
     // A link stays: what it leads to is replaced.
     let target = match path.canonicalize() {
         Err(error) if error.kind() == io::ErrorKind::NotFound && !path.is_symlink() => path.to_path_buf(),
         found => found.with_context(cannot)?,
     };
-    // A rename would put a file in the place of a pipe or a device, and whoever uses that would never hear of it.
-    if target.exists() && !target.is_file() {
-        return Ok((File::options().write(true).open(&target).with_context(cannot)?, None));
-    }
     let replacement = Replacement::new(&target)?;
     Ok((replacement.file.try_clone()?, Some(replacement)))
 }

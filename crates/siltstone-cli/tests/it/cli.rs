@@ -110,13 +110,19 @@ fn an_export_leaves_what_is_no_file_as_it_is() {
     room.ok("put s a 1");
     assert!(Command::new("mkfifo").arg(room.path("pipe.tsv")).status().unwrap().success());
     let pipe = room.path("pipe.tsv");
-    // Opened for writing as well, so that it ends neither the test nor the export when one of them fails; the pipe holds the few bytes.
+    // Opened for writing as well, opening waits for nobody; the pipe holds the few bytes.
     let mut reader = fs::File::options().read(true).write(true).open(&pipe).unwrap();
     room.ok("export s pipe.tsv -q");
+    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
     let mut read = [0; 4];
     reader.read_exact(&mut read).unwrap();
     assert_eq!(&read, b"a\t1\n");
-    assert!(fs::symlink_metadata(&pipe).unwrap().file_type().is_fifo());
+
+    if cfg!(target_os = "linux") {
+        symlink("/proc/self/fd/1", room.path("out.tsv")).unwrap();
+        assert_eq!(room.said("export s out.tsv -q"), "a\t1\n", "as with the shell's >(...)");
+        assert!(room.path("out.tsv").is_symlink());
+    }
 
     fs::create_dir(room.path("other")).unwrap();
     room.write("other/file", "older and longer than what comes");
