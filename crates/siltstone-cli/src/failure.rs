@@ -85,7 +85,8 @@ fn hint(error: &siltstone::Error) -> Option<&'static str> {
         ErrorKind::NoSpace => Some("free some space and try again; what was synced is safe"),
         ErrorKind::Poisoned => Some("check the disk, then run the command again: opening finds out what is durable"),
         ErrorKind::Locked => Some("close it there first; get, scan, export, stats, inspect and verify work meanwhile"),
-        ErrorKind::InvalidArgument if error.what().contains("may_lose_oldest") => {
+        // Not the name alone: a list of the options that there are holds it as well.
+        ErrorKind::InvalidArgument if error.what().contains("may_lose_oldest = true has to allow") => {
             Some("use --set keyspace.may_lose_oldest=true or, with `strategy set`, --may-lose-oldest")
         }
         _ => None,

@@ -333,6 +333,8 @@ fn hints_are_about_what_failed() {
         let error = room.gives_up(line);
         assert!(error.contains("--set keyspace.may_lose_oldest=true") && !error.contains("Keyspace::"), "{error}");
     }
+    let error = room.fails("get s ada --set keyspace.nope=1");
+    assert!(error.contains("unknown field `nope`") && !error.contains("may_lose_oldest=true"), "{error}");
 }
 
 /// Who may not read a file cannot tell that it is damaged.
