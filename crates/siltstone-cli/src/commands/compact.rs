@@ -29,11 +29,12 @@ pub(crate) struct Compact {
 impl Compact {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let bounds = self.range.bounds(self.spelling)?;
-        if is_backwards(&bounds) {
-            return Ok(ExitCode::SUCCESS);
-        }
         let db = self.place.store.open()?;
         let keyspace = self.place.find(&db)?;
+        if is_backwards(&bounds) {
+            line("compact: no key is in the range: --from is not before --to");
+            return Ok(ExitCode::SUCCESS);
+        }
         // What is in memory belongs to the size before.
         keyspace.flush()?;
         let before = db.stats();

@@ -229,6 +229,11 @@ fn inspect_stats_checkpoint_compact_strategies() {
     let before = room.ok(&["export", "s"]);
     room.ok(&["compact", "s"]);
     assert_eq!(room.ok(&["export", "s"]), before, "compaction changes no record");
+    // A backwards range passed for done, whatever the store.
+    let output = room.run("compact s --from z --to a");
+    assert!(output.status.success() && text(&output.stderr).contains("no key is in the range"), "{output:?}");
+    assert!(room.fails("compact nostore --from z --to a").contains("nostore"));
+    assert!(room.fails("compact s --from z --to a --keyspace nope").contains("default"));
     let trees = json(&room.ok(&["inspect", "s", "--json"]));
     let tree = &trees[0];
     assert_eq!((tree["keyspace"].as_str(), tree["entries"].as_u64()), (Some("default"), Some(20_000)), "{tree}");
