@@ -134,6 +134,12 @@ fn hashed_keys_are_hashes() {
     let holds = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     assert!(holds(b"key-") && !(0..300).any(|n| holds(format!("key-{n:03}").as_bytes())));
     assert!(!holds(&(0..16).collect::<Vec<u8>>()) && !holds(secret.as_bytes()), "the secret is in no trace");
+    // Without a place they were ignored.
+    for flags in ["--hash-keys", "--max-bytes 1MiB", "--hash-keys --keep-prefix 2"] {
+        let output = room.run(&format!("trace record s {flags}"));
+        assert_eq!(output.status.code(), Some(2), "{flags}");
+        assert!(String::from_utf8(output.stderr).unwrap().contains("<OUT>"), "{flags}");
+    }
     assert!(room.fails("trace record s t.trace --hash-keys --secret 0102").contains("32 hexadecimal digits"));
     assert!(!room.path("s/TRACE-REQUEST").exists(), "what is refused leaves nothing");
 }

@@ -34,7 +34,7 @@ pub(super) struct Record {
     /// The trace; without it and without --stop: is one asked for?
     out: Option<PathBuf>,
     /// Write hashes instead of keys
-    #[arg(long)]
+    #[arg(long, requires = "out")]
     hash_keys: bool,
     /// Leave so many bytes from the front of each key as they are
     #[arg(long, value_name = "N", default_value_t = 0, requires = "hash_keys")]
@@ -43,7 +43,7 @@ pub(super) struct Record {
     #[arg(long, value_name = "HEX", requires = "hash_keys")]
     secret: Option<String>,
     /// End a trace at this size, e.g. 1GiB
-    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, requires = "out")]
     max_bytes: Option<u64>,
     /// Take the request back: openings from now on record nothing
     #[arg(long, conflicts_with_all = ["out", "hash_keys", "max_bytes"])]
