@@ -104,6 +104,8 @@ struct Shown {
     keyspace: String,
     #[serde(flatten)]
     strategy: Line,
+    /// Whether the size ratio is that of the keyspace's option instead of the strategy's own.
+    size_ratio_is_option: bool,
     progress: SwitchProgress,
     levels: Vec<LevelStats>,
     text: String,
@@ -113,12 +115,20 @@ impl Show {
     fn run(&self) -> anyhow::Result<()> {
         let db = self.place.store.open_to_read()?;
         let keyspace = self.place.find(&db)?;
-        let option = keyspace.options().strategy;
+        let options = keyspace.options();
+        let option = options.strategy;
         let preset = strategies().iter().find(|preset| preset.name == option);
         let text = preset.map_or(option, |preset| preset.text.to_owned());
+        let mut strategy = Line::of(&text)?;
+        let own_ratio = strategy.size_ratio;
+        let size_ratio_is_option = options.size_ratio != 0;
+        if size_ratio_is_option {
+            strategy.size_ratio = options.size_ratio;
+        }
         let shown = Shown {
             keyspace: keyspace.name().to_owned(),
-            strategy: Line::of(&text)?,
+            strategy,
+            size_ratio_is_option,
             progress: keyspace.switch_progress()?,
             levels: keyspace.stats().levels,
             text,
@@ -128,6 +138,10 @@ impl Show {
         }
         let origin = if preset.is_some() { "built in" } else { "a file of your own" };
         let mut out = format!("{}: {} ({origin})\n", shown.keyspace, shown.strategy.name);
+        if size_ratio_is_option {
+            let ratio = shown.strategy.size_ratio;
+            writeln!(out, "size ratio {ratio}, the keyspace's option; the strategy's own is {own_ratio}")?;
+        }
         let left = &shown.progress;
         out += &match left.is_done {
             true => "the tree has the shape that it wants\n".to_owned(),
@@ -162,7 +176,7 @@ fn tell(plan: &SwitchPlan) -> String {
         let _ = writeln!(out, "{what:<30} {at_least}{figure}");
     }
     if plan.lost_files > 0 {
-        let lost = format!("{} in {} files, the oldest", bytes(plan.lost_bytes), plan.lost_files);
+        let lost = format!("{} in {}, the oldest", bytes(plan.lost_bytes), plural(plan.lost_files, "file"));
         let _ = writeln!(out, "{:<30} {at_least}{lost}", "data lost");
     }
     if let Some(seconds) = plan.seconds {
