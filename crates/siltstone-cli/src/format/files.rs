@@ -10,7 +10,7 @@ use anyhow::Context;
 
 use crate::output::{Named, STDOUT};
 
-use super::{Codec, Format, RecordReader, RecordWriter, format_for};
+use super::{Codec, Format, RecordReader, RecordWriter, check_header, format_for};
 
 const BUFFER_BYTES: usize = 256 << 10;
 
@@ -64,6 +64,7 @@ pub(crate) fn open_import(place: &Place, format: Option<Format>, header: bool) -
             (Box::new(file), meta.is_file().then_some(meta.len()), format)
         }
     };
+    check_header(format, header)?;
     let position = Arc::new(AtomicU64::new(0));
     let counted = BufReader::with_capacity(BUFFER_BYTES, Counted { input: raw, position: Arc::clone(&position) });
     let input: Box<dyn BufRead + Send> = match place.codec() {
@@ -135,12 +136,16 @@ impl Sink {
 impl Export {
     /// Opens a file or standard output. Without a format and an ending that tells it, standard output is TSV.
     pub(crate) fn open(place: &Place, format: Option<Format>, header: bool) -> anyhow::Result<Export> {
-        let (raw, file, format): (Box<dyn Write>, _, _) = match place {
-            Place::Stream => (Box::new(Named::new(STDOUT, io::stdout())), None, format.unwrap_or(Format::Tsv)),
+        let format = match place {
+            Place::Stream => format.unwrap_or(Format::Tsv),
+            Place::File(path) => format_for(format, &path.to_string_lossy())?,
+        };
+        check_header(format, header)?;
+        let (raw, file): (Box<dyn Write>, _) = match place {
+            Place::Stream => (Box::new(Named::new(STDOUT, io::stdout())), None),
             Place::File(path) => {
-                let format = format_for(format, &path.to_string_lossy())?;
                 let (file, replacement) = open_target(path)?;
-                (Box::new(Named::new(path.to_string_lossy(), file)), replacement, format)
+                (Box::new(Named::new(path.to_string_lossy(), file)), replacement)
             }
         };
         let raw = BufWriter::with_capacity(BUFFER_BYTES, raw);

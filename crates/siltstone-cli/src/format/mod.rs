@@ -21,7 +21,7 @@ mod tests;
 
 use std::io::{self, BufRead, Write};
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use clap::ValueEnum;
 use siltstone::key::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 
@@ -126,6 +126,12 @@ fn too_long(key: &[u8], value: &[u8]) -> Option<String> {
     }
     (value.len() > MAX_VALUE_BYTES)
         .then(|| format!("a value of {} bytes; values have at most {MAX_VALUE_BYTES}", value.len()))
+}
+
+/// Refuses to ignore `--header`.
+fn check_header(format: Format, header: bool) -> anyhow::Result<()> {
+    ensure!(!header || format == Format::Csv, "--header is for CSV: leave it out, or give --format csv");
+    Ok(())
 }
 
 /// The format for `name`, or what to do about not knowing it.
