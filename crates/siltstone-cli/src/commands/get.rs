@@ -7,8 +7,11 @@ use clap::Args;
 use siltstone::Bytes;
 
 use crate::format::Format;
-use crate::output::{Output, hex};
+use crate::output::{Output, hex, visible};
 use crate::store::{KeyspaceArgs, Spelling, TRIES};
+
+/// Characters of a missing key that are shown.
+const KEY_CHARS: usize = 60;
 
 /// Print the value of a key.
 #[derive(Args)]
@@ -40,7 +43,7 @@ impl Get {
         let found =
             self.place.store.reading(TRIES, || Ok(self.place.find(&self.place.store.open_to_read()?)?.get(&key)?));
         let Some(value) = found? else {
-            crate::progress::line(&format!("siltstone: no such key: {}", self.key));
+            crate::progress::line(&format!("siltstone: no such key: {}", visible(self.key.as_bytes(), KEY_CHARS)));
             return Ok(ExitCode::from(1));
         };
         self.print(&key, &value)?;

@@ -35,6 +35,10 @@ fn get_put_delete_scan() {
     assert_eq!(room.ok(&["scan", "s", "--from", "z", "--to", "a"]), b"", "a backwards range is empty");
     assert_eq!(room.ok(&["scan", "s", "--hex", "--to", "01"]), b"\t\n00ff\t0a\n");
     room.ok(&["delete", "s", "apple"]);
+    let output = room.run(&["get", "s", "apple\n\x1b[31m"]);
+    assert_eq!(output.status.code(), Some(1));
+    // It went to the terminal as it was.
+    assert_eq!(text(&output.stderr), "siltstone: no such key: apple\\n\\u{1b}[31m\n");
     assert_eq!(room.run(&["get", "s", "apple"]).status.code(), Some(1));
     room.ok(&["put", "s", "ff00", "0a", "--hex"]);
     let keys = room.said("scan s --keys-only --json --from p");
