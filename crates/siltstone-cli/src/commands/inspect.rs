@@ -113,7 +113,7 @@ impl Inspect {
             return Ok(ExitCode::SUCCESS);
         }
         let trees = match &self.keyspace {
-            Some(name) => vec![tree(&db.keyspace(name)?)],
+            Some(name) => vec![tree(&self.store.keyspace(&db, name)?)],
             None => all_trees(&db)?,
         };
         if self.json {
@@ -127,7 +127,7 @@ impl Inspect {
 
     fn page(&self, db: &Db) -> anyhow::Result<String> {
         let names = self.keyspace.clone().map_or_else(|| db.list_keyspaces(), |name| vec![name]);
-        let keyspaces = names.iter().map(|name| db.keyspace(name)).collect::<Result<Vec<_>, _>>()?;
+        let keyspaces = names.iter().map(|name| self.store.keyspace(db, name)).collect::<anyhow::Result<Vec<_>>>()?;
         store_page(&self.store.path.display().to_string(), &keyspaces)
     }
 }

@@ -180,7 +180,9 @@ fn wrong_arguments_and_paths_say_what_to_do() {
     room.ok(&["put", "s", "k", "v"]);
     assert!(room.fails(&["get", "s", "k", "--set", "memtabel=1"]).contains("memtabel"));
     assert!(room.fails(&["get", "s", "k", "--set", "cache_bytes=lots"]).contains("cache_bytes"));
-    assert!(room.fails(&["get", "s", "k", "--keyspace", "other"]).contains("default"));
+    for line in ["get s k", "inspect s", "inspect s --html s.html"] {
+        assert!(room.fails(&format!("{line} --keyspace other")).contains("the store has: default"), "{line}");
+    }
     assert!(room.fails(&["put", "new", "k", "v", "--set", "keyspace.strategy=leveled"]).contains("leveled"));
     assert!(!room.path("new").exists(), "a refused option makes no store");
     assert!(room.fails(&["get", "s", "xyz", "--hex"]).contains("hexadecimal"));
