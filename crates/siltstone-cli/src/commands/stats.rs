@@ -242,7 +242,9 @@ fn keyspaces_of<'a>(db: &Db, stats: &'a mut Value) -> anyhow::Result<Vec<(Keyspa
 fn text(stats: &Value) -> String {
     let mut rows = Vec::new();
     for (name, value) in stats.as_object().into_iter().flatten() {
-        if let Some(cell) = figure(name, value).filter(|_| value.as_u64() != Some(0)) {
+        // A fraction is shown with three digits.
+        let is_shown_as_0 = value.as_f64().is_some_and(|n| n.abs() < 0.0005);
+        if let Some(cell) = figure(name, value).filter(|_| !is_shown_as_0) {
             rows.push(vec![label(name).into(), cell]);
         }
     }

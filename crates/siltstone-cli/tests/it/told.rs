@@ -51,6 +51,8 @@ fn figures_are_labelled_as_one_says_them() {
     room.said("compact s");
     let stats = room.said("stats s");
     assert!(stats.contains("  took\n") && !stats.contains("took ns"), "{stats}");
+    let (counters, _) = stats.split_once("\n\nkeyspace").unwrap();
+    assert!(counters.lines().all(|line| !line.ends_with(" 0.000") && !line.ends_with(" 0")), "{stats}");
 }
 
 /// A number below 0 was an "unexpected argument", whatever the option.
