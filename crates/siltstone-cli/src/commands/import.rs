@@ -141,9 +141,10 @@ impl Import {
                 meter.clear();
                 let were = if records == 1 { "was" } else { "were" };
                 let kept = format!("{} {were} stored {synced_or_not}", plural(records, "record"));
+                let of = if place == Place::Stream { "standard input".to_owned() } else { shown(&self.file) };
                 match why {
                     None => bail!(Interrupted::leaving(kept)),
-                    Some(error) => Err(error).with_context(|| format!("import of {} ended, {kept}", shown(&self.file))),
+                    Some(error) => Err(error).with_context(|| format!("import of {of} ended, {kept}")),
                 }
             }
         }

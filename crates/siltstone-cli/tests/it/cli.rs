@@ -106,6 +106,8 @@ fn standard_streams() {
     assert_eq!(json(&output.stdout)["records"], 2);
     let output = room.feed(&["import", "s", "-", "--format", "jsonl"], b"{\"key\":\"c\",\"value\":\"3\"}");
     assert!(output.status.success());
+    let output = room.feed("import s - -q", b"no tab\n");
+    assert!(text(&output.stderr).contains("import of standard input ended"), "{output:?}");
     assert_eq!(room.ok(&["export", "s"]), b"a\t1\nb\t2\nc\t3\n");
     assert_eq!(room.ok(&["export", "s", "-", "--format", "csv", "--from", "b", "--to", "c"]), b"b,2\n");
 }
