@@ -65,7 +65,7 @@ A trace that breaks off (its program died, or still writes) is shown up to there
 struct Show {
     /// A trace or a text
     file: PathBuf,
-    /// So many operations from its begin
+    /// So many entries from its begin: operations, the names of keyspaces, and how many operations were lost
     #[arg(long, default_value_t = 10)]
     first: u64,
     /// Keys as hexadecimal digits
