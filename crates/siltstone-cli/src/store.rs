@@ -222,24 +222,37 @@ impl KeyspaceArgs {
         self.store.keyspace(db, &self.keyspace)
     }
 
+    /// The keyspace, which must exist, for a command that changes it: says so if options were given that it does not take.
+    pub(crate) fn find_to_change(&self, db: &Db) -> anyhow::Result<Keyspace> {
+        let keyspace = self.find(db)?;
+        self.note_other_options(&keyspace)?;
+        Ok(keyspace)
+    }
+
     /// The keyspace, made when there is none.
     pub(crate) fn find_or_create(&self, db: &Db) -> anyhow::Result<Keyspace> {
-        let (options, given) = self.store.options.read()?;
         match db.keyspace(&self.keyspace) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                let (options, _) = self.store.options.read()?;
                 Ok(db.create_keyspace(&self.keyspace, options.keyspace)?)
             }
             found => {
                 let found = found?;
-                if given.contains_key("keyspace") && found.options() != options.keyspace {
-                    let name = &self.keyspace;
-                    line(&format!(
-                        "note: keyspace {name} keeps the options that it was made with; those given are for new ones"
-                    ));
-                }
+                self.note_other_options(&found)?;
                 Ok(found)
             }
         }
+    }
+
+    fn note_other_options(&self, keyspace: &Keyspace) -> anyhow::Result<()> {
+        let (options, given) = self.store.options.read()?;
+        if given.contains_key("keyspace") && keyspace.options() != options.keyspace {
+            let name = &self.keyspace;
+            line(&format!(
+                "note: keyspace {name} keeps the options that it was made with; those given are for new ones"
+            ));
+        }
+        Ok(())
     }
 }
 

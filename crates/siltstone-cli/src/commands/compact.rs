@@ -30,7 +30,7 @@ impl Compact {
     pub(crate) fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
         let bounds = self.range.bounds(self.spelling)?;
         let db = self.place.store.open()?;
-        let keyspace = self.place.find(&db)?;
+        let keyspace = self.place.find_to_change(&db)?;
         if is_backwards(&bounds) {
             line("compact: no key is in the range: --from is not before --to");
             return Ok(ExitCode::SUCCESS);

@@ -29,7 +29,7 @@ impl Delete {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let key = self.spelling.bytes("key", &self.key)?;
         let db = self.place.store.open()?;
-        self.place.find(&db)?.delete_with(&key, self.durability.into())?;
+        self.place.find_to_change(&db)?.delete_with(&key, self.durability.into())?;
         self.durability.keep(&db)?;
         db.close()?;
         Ok(ExitCode::SUCCESS)

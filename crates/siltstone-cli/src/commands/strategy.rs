@@ -156,7 +156,7 @@ impl Plan {
     fn run(&self) -> anyhow::Result<()> {
         let chosen = choose(&self.strategy)?;
         let db = self.place.store.open_to_read()?;
-        let plan = self.place.find(&db)?.plan_switch(&chosen.option)?;
+        let plan = self.place.find_to_change(&db)?.plan_switch(&chosen.option)?;
         if self.json { print_json(&plan) } else { Ok(print(&tell(&plan))?) }
     }
 }
@@ -207,7 +207,7 @@ impl Set {
     fn run(&self, interrupt: &Interrupt) -> anyhow::Result<()> {
         let chosen = choose(&self.strategy)?;
         let db = self.place.store.open()?;
-        let keyspace = self.place.find(&db)?;
+        let keyspace = self.place.find_to_change(&db)?;
         if self.may_lose_oldest {
             keyspace.set_may_lose_oldest(true)?;
         }

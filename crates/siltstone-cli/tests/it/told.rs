@@ -24,6 +24,29 @@ fn printed_options_are_taken() {
     assert!(room.fails("stats s --print-options --keyspace other").contains("default, kinds"));
 }
 
+/// Options for new keyspaces were ignored where there is one, and what was shown of its strategy was not in force.
+#[test]
+fn options_of_a_keyspace_stay_and_are_told() {
+    let room = Room::new();
+    room.said("put s k v --set keyspace.size_ratio=5 --set keyspace.strategy=leveling");
+    let commands = ["put s k v", "delete s k", "compact s", "strategy plan s tiering", "strategy set s tiering"];
+    for (line, other) in commands.iter().flat_map(|line| [(line, "5"), (line, "7")]) {
+        let ratio = format!("--set keyspace.size_ratio={other}");
+        let output = room.run(&format!("{line} {ratio} --set keyspace.strategy=leveling"));
+        assert!(output.status.success(), "{line}: {output:?}");
+        let is_told = text(&output.stderr).contains("note: keyspace default keeps the options");
+        assert_eq!(is_told, other == "7", "{line}: {output:?}");
+    }
+    let shown = room.said("strategy show s");
+    assert!(shown.contains("\nsize ratio 5, the keyspace's option; the strategy's own is "), "{shown}");
+    let shown = room.json("strategy show s --json");
+    assert_eq!((&shown["size_ratio"], &shown["size_ratio_is_option"]), (&5.into(), &true.into()), "{shown}");
+    room.said("put t k v");
+    let shown = room.json("strategy show t --json");
+    assert_eq!((&shown["size_ratio"], &shown["size_ratio_is_option"]), (&10.into(), &false.into()), "{shown}");
+    assert!(!room.said("strategy show t").contains("option"));
+}
+
 /// Two figures of space amplification stood side by side and told different things, and one that was asked for and perfect was left out.
 #[test]
 fn space_amplification_is_one_figure_under_its_name() {
