@@ -7,6 +7,8 @@
 
 #[cfg(target_arch = "x86_64")]
 use std::arch::x86_64 as arch;
+#[cfg(target_arch = "x86_64")]
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Eight ordered prefixes: one cache line.
 #[derive(Clone, Copy, Debug)]
@@ -32,11 +34,43 @@ pub(crate) fn count_below(heads: &[u8], head: u16) -> usize {
         }
     }
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512bw") && is_x86_feature_detected!("popcnt") {
-        // SAFETY: the instructions were just found to be there.
+    if widest() == AVX512 {
+        // SAFETY: `ask` has found all instructions to be there.
         return below + unsafe { count_below_avx512(rest, head) };
     }
     below + count_below_portable(rest, head)
+}
+
+/// What [`widest`] answers: nothing beyond what each processor has, AVX2 with `popcnt`, or all that any function here uses.
+#[cfg(target_arch = "x86_64")]
+const PORTABLE: u8 = 1;
+#[cfg(target_arch = "x86_64")]
+const AVX2: u8 = 2;
+#[cfg(target_arch = "x86_64")]
+const AVX512: u8 = 3;
+
+/// The widest instructions that may be used. Kept in one place, since asking for each of those that a function uses takes 30 instructions a get.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+fn widest() -> u8 {
+    static KNOWN: AtomicU8 = AtomicU8::new(0);
+    #[cold]
+    fn ask() -> u8 {
+        use std::arch::is_x86_feature_detected as has;
+        let widest = if !has!("popcnt") || !has!("avx2") {
+            PORTABLE
+        } else if has!("avx512f") && has!("avx512bw") && has!("bmi2") {
+            AVX512
+        } else {
+            AVX2
+        };
+        KNOWN.store(widest, Ordering::Relaxed);
+        widest
+    }
+    match KNOWN.load(Ordering::Relaxed) {
+        0 => ask(),
+        widest => widest,
+    }
 }
 
 /// [`count_below`] for up to [`WINDOW`] heads without special instructions.
@@ -52,9 +86,9 @@ fn count_below_portable(heads: &[u8], head: u16) -> usize {
 /// [`count_below`], 32 heads a step.
 ///
 /// # Safety
-/// The processor has AVX-512 BW and `popcnt`.
+/// The processor has AVX-512 F and BW, BMI2 and `popcnt`.
 #[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512bw,popcnt")]
+#[target_feature(enable = "avx512bw,avx512f,bmi2,popcnt")]
 #[expect(clippy::cast_possible_wrap, reason = "a bit pattern")]
 unsafe fn count_below_avx512(heads: &[u8], head: u16) -> usize {
     let wanted = arch::_mm512_set1_epi16(head as i16);
@@ -76,16 +110,12 @@ unsafe fn count_below_avx512(heads: &[u8], head: u16) -> usize {
 #[inline]
 pub(crate) fn descend(lines: &[Line], levels: &[u32], wanted: u64) -> usize {
     #[cfg(target_arch = "x86_64")]
-    {
-        let counts_bits = is_x86_feature_detected!("popcnt");
-        if counts_bits && is_x86_feature_detected!("avx512f") {
-            // SAFETY: the instructions were just found to be there.
-            return unsafe { descend_avx512(lines, levels, wanted) };
-        }
-        if counts_bits && is_x86_feature_detected!("avx2") {
-            // SAFETY: the instructions were just found to be there.
-            return unsafe { descend_avx2(lines, levels, wanted) };
-        }
+    match widest() {
+        // SAFETY: `ask` has found all instructions to be there.
+        AVX512 => return unsafe { descend_avx512(lines, levels, wanted) },
+        // SAFETY: as above.
+        AVX2 => return unsafe { descend_avx2(lines, levels, wanted) },
+        _ => {}
     }
     descend_portable(lines, levels, wanted)
 }
