@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::cache::block::{DEFAULT_FRAME_BYTES, Slots};
 use crate::cache::file::{TableCache, sst_path};
+use crate::cache::frames::{FramePool, Owner};
 use crate::cache::{BlockCache, Obsolete, PurgeQueue, TableHandle};
 use crate::error::ErrorKind;
 use crate::io::sim::{Errno, Fault, SimClock, SimFs};
@@ -307,4 +308,22 @@ fn memory_is_made_ready_ahead_of_its_use_and_within_the_budget() {
     assert_eq!(prepared(), 2);
     fill(next);
     assert!(slots.get(3, DEFAULT_FRAME_BYTES).unwrap().iter().all(|byte| *byte == 7));
+}
+
+/// Of a pool too small for huge pages, and of a block longer than a frame.
+#[test]
+fn what_is_written_through_a_claim_is_what_a_pin_reads() {
+    let pool = FramePool::new(1, 64, 1);
+    for (frame, len, fill) in [(0, 64, 1), (1, 1000, 2)] {
+        let mut claim = pool.take_free(frame);
+        assert_eq!(claim.is_box(), frame == 1);
+        if claim.is_box() {
+            assert!(claim.replace(vec![0; len].into()).is_empty());
+        }
+        claim.bytes_mut().fill(fill);
+        let owner = Owner { table: 1, block: frame };
+        drop(claim.publish(&pool, owner, len));
+        let pinned = FramePool::pin(&pool, frame, owner).unwrap();
+        assert!(*pinned == vec![fill; len], "frame {frame}");
+    }
 }
