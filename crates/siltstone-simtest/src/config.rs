@@ -199,6 +199,10 @@ pub fn strategies_for(keys: u64) -> Vec<String> {
     presets
         .map(|preset| match preset.name {
             "pebblesdb" => preset.text.replace("guard_bits = 27", &bits).replace("levels = 7", "levels = 4"),
+            // So many runs of small memtables would be all that most worlds have.
+            "one-leveling" => {
+                preset.text.replace("= 32", "= 8").replace("level1_memtables = 16.0", "level1_memtables = 4.0")
+            }
             name => name.to_owned(),
         })
         .collect()

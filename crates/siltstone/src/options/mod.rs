@@ -24,7 +24,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Fail if the folder holds a store. Default false.
     pub error_if_exists: bool,
-    /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 192 MiB. When it
+    /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 48 MiB. When it
     /// is used up, the largest memtable is flushed; when nothing can be flushed, writers wait.
     pub write_memory_bytes: u64,
     /// Bytes of the block cache, filters and indexes of open tables included. Default 64 MiB. Memory is taken as blocks come, and as much again ahead
@@ -131,7 +131,7 @@ pub enum MemtableKind {
 #[serde(deny_unknown_fields, default)]
 pub struct KeyspaceOptions {
     /// A memtable of this size is flushed, or of an eighth of the memory that the process may have (as of `log.segment_bytes`) where that is
-    /// less. Capacities of levels follow this size in any case. Default 64 MiB.
+    /// less. Capacities of levels follow this size in any case. Default 16 MiB.
     pub memtable_bytes: u64,
     /// Its structure. Default `tree`.
     pub memtable: MemtableKind,
@@ -142,7 +142,7 @@ pub struct KeyspaceOptions {
     pub size_ratio: u32,
     /// Capacity of the first level below L0, in bytes. Default 0: as much as L0 may hold.
     pub level1_bytes: u64,
-    /// A merge starts a new output file at this size. Default 64 MiB.
+    /// A merge starts a new output file at this size. Default 32 MiB.
     pub file_bytes: u64,
     /// Size of a data block (page) before compression. Default 4096.
     pub block_bytes: u32,
@@ -182,7 +182,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             error_if_exists: false,
-            write_memory_bytes: 192 << 20,
+            write_memory_bytes: 48 << 20,
             cache_bytes: 64 << 20,
             max_open_files: 1000,
             compaction_threads: 2,
@@ -209,12 +209,12 @@ impl Default for LogOptions {
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
-            memtable_bytes: 64 << 20,
+            memtable_bytes: 16 << 20,
             memtable: MemtableKind::Tree,
             strategy: "one-leveling".to_owned(),
             size_ratio: 0,
             level1_bytes: 0,
-            file_bytes: 64 << 20,
+            file_bytes: 32 << 20,
             block_bytes: 4096,
             filter_bits_per_key: 10.0,
             compression: vec![Compression::None],

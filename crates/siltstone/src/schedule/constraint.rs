@@ -221,11 +221,11 @@ mod tests {
         let limits = |name: &str, max_runs| {
             run_limits(&Strategy::named(name).unwrap(), &LsmView::new(&version, SIZES), max_runs)
         };
-        assert_eq!(limits("one-leveling", 0), RunLimits { expected: 10, slowdown_runs: 10, stop_runs: 68 });
+        assert_eq!(limits("one-leveling", 0), RunLimits { expected: 34, slowdown_runs: 34, stop_runs: 260 });
         assert_eq!(limits("tiering", 0).stop_runs, 60);
         assert_eq!(limits("leveling", 0).stop_runs, 6);
-        assert_eq!(limits("one-leveling", 12).stop_runs, 12);
-        assert_eq!(limits("one-leveling", 2).stop_runs, 11, "merges wait for 8 runs of L0 beside L1 and L2");
+        assert_eq!(limits("one-leveling", 36).stop_runs, 36);
+        assert_eq!(limits("one-leveling", 2).stop_runs, 35, "merges wait for 32 runs of L0 beside L1 and L2");
     }
 
     #[test]
@@ -266,9 +266,9 @@ mod tests {
     fn limits_that_a_layout_cannot_work_with_are_refused() {
         let check = |constraint: Constraint, name: &str| constraint.check(&Strategy::named(name).unwrap(), SIZES);
         let global = |max_runs| Constraint::Global(Global { max_runs });
-        assert!(check(global(0), "tiering").is_ok() && check(global(10), "one-leveling").is_ok());
-        let refused = check(global(9), "one-leveling").unwrap_err().to_string();
-        assert!(refused.contains("max_runs = 9") && refused.contains("at least 10"), "{refused}");
+        assert!(check(global(0), "tiering").is_ok() && check(global(34), "one-leveling").is_ok());
+        let refused = check(global(33), "one-leveling").unwrap_err().to_string();
+        assert!(refused.contains("max_runs = 33") && refused.contains("at least 34"), "{refused}");
         let refused = check(Constraint::Local(Local { per_level: 10 }), "tiering").unwrap_err().to_string();
         assert!(refused.contains("per_level = 10") && refused.contains("at least 11"), "{refused}");
     }

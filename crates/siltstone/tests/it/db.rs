@@ -10,13 +10,19 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use siltstone::compaction::CompactionPolicy;
+use siltstone::compaction::{CompactionPolicy, strategies};
 use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
 use siltstone::options::{Compression, MemtableKind};
 use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
 /// Options with which every rare state comes up within a few thousand writes.
+/// The default strategy with an L0 of eight runs and an L1 of four memtables: a small tree comes to merges sooner.
+pub(crate) fn short_l0() -> String {
+    let preset = strategies().iter().find(|preset| preset.name == "one-leveling").unwrap();
+    preset.text.replace("= 32", "= 8").replace("level1_memtables = 16.0", "level1_memtables = 4.0")
+}
+
 pub(crate) fn tiny() -> Options {
     let mut options = Options { write_memory_bytes: 32 << 10, cache_bytes: 64 << 10, ..Options::default() };
     options.log.segment_bytes = 16 << 10;
@@ -26,6 +32,7 @@ pub(crate) fn tiny() -> Options {
         file_bytes: 4 << 10,
         block_bytes: 256,
         size_ratio: 3,
+        strategy: short_l0(),
         compression: vec![Compression::None, Compression::Lz4],
         ..KeyspaceOptions::default()
     };

@@ -11,6 +11,8 @@ use siltstone::io::sim::{CallKind, Device, Errno, Fault, SimClock, SimExecutor, 
 use siltstone::io::{Clock, Executor, Fs, Rng};
 use siltstone::{Cancel, Db, Env, Event, EventListener, KeyspaceOptions, Options};
 
+use crate::db::short_l0;
+
 /// A simulated machine with a slow disk, so that I/O takes time.
 pub(crate) struct Machine {
     pub(crate) fs: SimFs,
@@ -67,6 +69,7 @@ pub(crate) fn options() -> Options {
         file_bytes: 8 << 10,
         block_bytes: 512,
         size_ratio: 3,
+        strategy: short_l0(),
         ..KeyspaceOptions::default()
     };
     options

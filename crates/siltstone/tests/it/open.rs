@@ -101,7 +101,7 @@ fn where_memory_is_short_memtables_and_log_segments_are_small() {
         let set_aside = |db: &Db| db.stats().keyspaces.iter().map(|keyspace| keyspace.immutables).sum::<u64>();
         let db = open();
         let other = db.create_keyspace("other", Options::default().keyspace).unwrap();
-        let fill = |keyspace: &Keyspace| (0..14 << 10).for_each(|n| keyspace.put(key(n), "x".repeat(1000)).unwrap());
+        let fill = |keyspace: &Keyspace| (0..10 << 10).for_each(|n| keyspace.put(key(n), "x".repeat(1000)).unwrap());
         fill(&db.default_keyspace());
         fill(&other);
         let logs = fs.files().into_iter().filter(|(path, _)| path.extension().is_some_and(|e| e == "log"));
@@ -110,7 +110,7 @@ fn where_memory_is_short_memtables_and_log_segments_are_small() {
         db.close().unwrap();
         (before, set_aside(&open()), longest)
     };
-    assert_eq!(filled(None), (0, 0, 16 << 20));
+    assert_eq!(filled(None), (0, 0, 12 << 20));
     assert_eq!(filled(Some(64 << 20)), (2, 2, 1 << 20), "memtables of 8 MiB");
 }
 

@@ -7,6 +7,7 @@ use siltstone::compaction::{Action, CompactionPolicy, Law, LsmView, Plan, Reason
 use siltstone::version::LevelId;
 use siltstone::{Cancel, Db, Env, ErrorKind, Event, KeyspaceOptions, Options, Policies};
 
+use crate::db::short_l0;
 use crate::explain::{Machine, load, options};
 
 /// Asks a preset and says so in its own words; or, `until` it has been asked so often, breaks a law.
@@ -19,7 +20,7 @@ struct Mine {
 
 impl Mine {
     fn new(illegal_until: u64) -> Mine {
-        Mine { preset: Arc::new(Strategy::named("one-leveling").unwrap()), asked: Arc::default(), illegal_until }
+        Mine { preset: Arc::new(Strategy::parse(&short_l0()).unwrap()), asked: Arc::default(), illegal_until }
     }
 }
 

@@ -9,6 +9,8 @@ use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimExecutor, SimFs};
 use siltstone::{Bytes, Db, Env, Event, EventListener, KeyspaceOptions, Options};
 
+use crate::db::short_l0;
+
 /// The largest merge, in bytes of input.
 #[derive(Default)]
 struct Largest(Mutex<u64>);
@@ -176,7 +178,7 @@ fn named_files(db: &Db) -> BTreeSet<String> {
 /// Crashes after every step, closes in the middle of what follows: the same contents, no damage, no file that nothing names.
 #[test]
 fn a_merge_that_comes_to_nothing_keeps_what_it_has_released() {
-    let leveled = preset("one-leveling", &[("layout", "release = \"progressive\"\nlayout")]);
+    let leveled = short_l0().replace("\nlayout", "\nrelease = \"progressive\"\nlayout");
     for (n, strategy) in (0..).zip([preset("sifrdb", &[]), leveled, small_ics()]) {
         let machine = Machine::new(n);
         let db = machine.open(&strategy, 2);

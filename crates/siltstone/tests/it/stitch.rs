@@ -9,6 +9,8 @@ use siltstone::io::{Fs, Rng};
 use siltstone::version::SstId;
 use siltstone::{Bytes, Db, Env, Keyspace, KeyspaceOptions, KeyspaceStats, Options};
 
+use crate::db::short_l0;
+
 const FILE_BYTES: u64 = 16 << 10;
 
 struct Machine {
@@ -211,7 +213,7 @@ fn contents(found: impl Iterator<Item = siltstone::Result<(Bytes, Bytes)>>) -> V
 fn a_stitched_tree_agrees_with_a_map() {
     let small = "reuse = { kind = \"stitch\", min_bytes = 600, max_dead_percent = 80 }";
     let leveled = preset("leveling", &[("layout", &format!("{small}\nlayout"))]);
-    let partial = preset("one-leveling", &[("layout", &format!("{small}\nlayout"))]);
+    let partial = short_l0().replace("\nlayout", &format!("\n{small}\nlayout"));
     let tiered = preset("vt-tree", &[(STITCH, small)]);
     let released = preset("sifrdb", &[]);
     let (mut linked, mut shared) = (0, 0);

@@ -254,11 +254,11 @@ fn ties_are_broken_as_said() {
     });
 }
 
-/// What is merged is eight runs, and no more than eight stay behind: the oldest go.
+/// What is merged is 32 runs, and no more than 32 stay behind: the oldest go.
 #[test]
 fn one_leveling_merges_more_the_more_wait() {
     let strategy = Strategy::named("one-leveling").unwrap();
-    for (runs, merged) in [(8, 8), (12, 8), (16, 8), (17, 9), (35, 27)] {
+    for (runs, merged) in [(32, 32), (48, 32), (64, 32), (65, 33), (140, 108)] {
         let text: String = (0..runs).rev().map(|n| format!("L0 {}:a-z:1K\n", n + 2)).collect();
         let version = parse(&format!("{text}L1 1:a-z:1K\n")).unwrap();
         let sizes = Sizes { memtable_bytes: 1000, file_bytes: 500, size_ratio: 0, level1_bytes: 0 };

@@ -196,11 +196,11 @@ mod tests {
     #[test]
     fn who_waits_and_for_whom() {
         let policy = Strategy::named("one-leveling").unwrap();
-        let flushed: String = (1..=8).rev().map(|n| format!("L0 {n}:a-z:10K\n")).collect();
-        let before = parse(&format!("{flushed}L1 9:a-z:30K\n")).expect("a tree as text");
+        let flushed: String = (1..=32).rev().map(|n| format!("L0 {n}:a-z:10K\n")).collect();
+        let before = parse(&format!("{flushed}L1 33:a-z:120K\n")).expect("a tree as text");
         let first = Arc::new(plan(&policy, &LsmView::new(&before, SIZES)).unwrap().unwrap());
-        // While it runs, eight more flushes.
-        let more: String = (11..=18).rev().map(|n| format!("L0 order={n} {n}:a-z:10K\n")).collect();
+        // While it runs, 32 more flushes.
+        let more: String = (41..=72).rev().map(|n| format!("L0 order={n} {n}:a-z:10K\n")).collect();
         let text = crate::version::text::print(&before);
         let after = parse(&format!("{more}{text}")).unwrap();
         let running = [first];
@@ -216,9 +216,9 @@ mod tests {
             })
             .collect();
         let expected = [
-            "sorted-runs L0 8.0/8.0 Blocked([0])",
+            "sorted-runs L0 32.0/32.0 Blocked([0])",
             "level-saturation L1 0.75/1.0 Quiet",
-            "read-cost L0 0.0/112640.0 Quiet",
+            "read-cost L0 0.0/450560.0 Quiet",
             "tombstone-share Quiet",
             "tombstone-share Quiet",
             "idle L0 0.0/10.0 Quiet",
