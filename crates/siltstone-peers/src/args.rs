@@ -55,7 +55,7 @@ pub(crate) struct Common {
     /// MiB that the process of an engine may have, page cache included: stores beyond memory; needs root [default: no bound]
     #[arg(long, value_parser = clap::value_parser!(u64).range(64..=1 << 20))]
     memory: Option<u64>,
-    /// Memtable, MiB; Siltstone takes its default of 16 if that is less
+    /// Memtable, MiB; Siltstone's are 16 if that is less, and 64 all together
     #[arg(long, default_value_t = 64)]
     memtable: usize,
     /// Memtables: the one that is written, and those that wait for their flush. As many as Siltstone's write_memory_bytes has room for;

@@ -72,16 +72,16 @@ impl Store for Siltstone {
 }
 
 /// The budget as options. Flushes have a thread of their own, so one of the budget's threads is not given to merges; RocksDB divides
-/// its background jobs in the same way. All memtables together are what RocksDB calls `max_write_buffer_number`. Each is as large as by default, or
-/// as the budget has it if that is less.
+/// its background jobs in the same way. All memtables together are what RocksDB calls `max_write_buffer_number`. Of that memory it takes what it
+/// takes by default, if that is less.
 fn options(budget: &Budget) -> Result<Options> {
-    let memtable_bytes = KeyspaceOptions::default().memtable_bytes.min(u64::try_from(budget.memtable_bytes)?);
+    let (own, memtable_bytes) = (Options::default(), u64::try_from(budget.memtable_bytes)?);
     let budgeted = Options {
-        write_memory_bytes: memtable_bytes * u64::from(budget.memtables),
+        write_memory_bytes: own.write_memory_bytes.min(memtable_bytes * u64::from(budget.memtables)),
         cache_bytes: u64::try_from(budget.cache_bytes)?,
         compaction_threads: u32::from(budget.threads).saturating_sub(1).max(1),
         keyspace: KeyspaceOptions {
-            memtable_bytes,
+            memtable_bytes: own.keyspace.memtable_bytes.min(memtable_bytes),
             block_bytes: u32::try_from(budget.block_bytes)?,
             filter_bits_per_key: f64::from(budget.filter_bits_per_key),
             compression: vec![match budget.compression {

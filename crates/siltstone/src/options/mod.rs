@@ -24,7 +24,7 @@ pub struct Options {
     pub create_if_missing: bool,
     /// Fail if the folder holds a store. Default false.
     pub error_if_exists: bool,
-    /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 48 MiB. When it
+    /// Bytes of memory that all memtables of the store may take together, immutable ones included. Default 64 MiB. When it
     /// is used up, the largest memtable is flushed; when nothing can be flushed, writers wait.
     pub write_memory_bytes: u64,
     /// Bytes of the block cache, filters and indexes of open tables included. Default 64 MiB. Memory is taken as blocks come, and as much again ahead
@@ -69,7 +69,7 @@ pub struct Options {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LogOptions {
-    /// Size of a log segment. Default 16 MiB: two or three are in memory at a time, and count as
+    /// Size of a log segment. Default 8 MiB: two or three are in memory at a time, and count as
     /// memory, so a segment is never larger than a quarter of `write_memory_bytes`, nor than a 64th of the memory that the process may
     /// have (the machine's, or what its control group allows; 1 MiB is always allowed). A record that does not fit gets a segment of its own size,
     /// and a log whose writers rest goes on in one of a quarter.
@@ -182,7 +182,7 @@ impl Default for Options {
         Options {
             create_if_missing: true,
             error_if_exists: false,
-            write_memory_bytes: 48 << 20,
+            write_memory_bytes: 64 << 20,
             cache_bytes: 64 << 20,
             max_open_files: 1000,
             compaction_threads: 2,
@@ -202,7 +202,7 @@ impl Default for Options {
 
 impl Default for LogOptions {
     fn default() -> LogOptions {
-        LogOptions { segment_bytes: 16 << 20, max_bytes: 256 << 20 }
+        LogOptions { segment_bytes: 8 << 20, max_bytes: 256 << 20 }
     }
 }
 

@@ -110,7 +110,7 @@ fn where_memory_is_short_memtables_and_log_segments_are_small() {
         db.close().unwrap();
         (before, set_aside(&open()), longest)
     };
-    assert_eq!(filled(None), (0, 0, 12 << 20));
+    assert_eq!(filled(None), (0, 0, 8 << 20));
     assert_eq!(filled(Some(64 << 20)), (2, 2, 1 << 20), "memtables of 8 MiB");
 }
 
