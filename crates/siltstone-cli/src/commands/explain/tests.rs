@@ -28,6 +28,7 @@ fn store(strategy: &str) -> Db {
         ..Env::default()
     };
     let mut options = Options { compaction_threads: 1, write_memory_bytes: 192 << 20, ..Options::default() };
+    options.log.segment_bytes = 16 << 20;
     options.keyspace = KeyspaceOptions {
         strategy: strategy.to_owned(),
         memtable_bytes: 8 << 10,
