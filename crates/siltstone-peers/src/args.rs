@@ -58,7 +58,7 @@ pub(crate) struct Common {
     /// Memtable, MiB; Siltstone's are 16 if that is less, and 64 all together
     #[arg(long, default_value_t = 64)]
     memtable: usize,
-    /// Memtables: the one that is written, and those that wait for their flush. As many as Siltstone's write_memory_bytes has room for;
+    /// Memtables: the one that is written, and those that wait for their flush;
     /// RocksDB's own default is 2
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..))]
     memtables: u8,

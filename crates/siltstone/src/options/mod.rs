@@ -140,7 +140,7 @@ pub struct KeyspaceOptions {
     pub strategy: String,
     /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy. Default 0.
     pub size_ratio: u32,
-    /// Capacity of the first level below L0, in bytes. Default 0: as much as L0 may hold.
+    /// Capacity of the first level below L0, in bytes. Default 0: what the strategy says (`level1_memtables`), or as much as L0 may hold.
     pub level1_bytes: u64,
     /// A merge starts a new output file at this size. Default 32 MiB.
     pub file_bytes: u64,
@@ -151,7 +151,7 @@ pub struct KeyspaceOptions {
     /// Compression by level; the last one holds for all deeper levels. Default `["none"]`.
     pub compression: Vec<Compression>,
     /// Sorted runs in all levels together at which writers stop; 0 lets the layout decide (twice what it expects, luo19
-    /// section 4.2, L0 twice again where it gathers runs). Default 0. Short for `constraint = { kind = "global", max_runs = N }`.
+    /// section 4.2, L0 four times as much where it gathers runs). Default 0. Short for `constraint = { kind = "global", max_runs = N }`.
     pub max_runs: u32,
     /// How many sorted runs there may be before writers wait, in all levels together (`global`) or in each (`local`). Default `global`.
     #[serde(skip_serializing_if = "is_default")]

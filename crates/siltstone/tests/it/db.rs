@@ -16,15 +16,26 @@ use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
 use siltstone::options::{Compression, MemtableKind};
 use siltstone::{Batch, Cancel, Db, Durability, Env, ErrorKind, Event, EventListener, KeyspaceOptions, Options};
 
-/// Options with which every rare state comes up within a few thousand writes.
+/// A preset's text with other words in the place of some.
+pub(crate) fn preset(name: &str, words: &[(&str, &str)]) -> String {
+    let mut text = strategies().iter().find(|preset| preset.name == name).unwrap().text.to_owned();
+    for (from, to) in words {
+        assert!(text.contains(from), "{from} is not in {name}");
+        text = text.replace(from, to);
+    }
+    text
+}
+
 /// The default strategy with an L0 of eight runs and an L1 of four memtables, so that a small tree comes to merges, and with tombstones that stay
 /// until they are a quarter of the rest.
 pub(crate) fn short_l0() -> String {
-    let preset = strategies().iter().find(|preset| preset.name == "one-leveling").unwrap();
-    let short = preset.text.replace("= 32", "= 8").replace("level1_memtables = 16.0", "level1_memtables = 4.0");
-    short.replace(", share = 0.15", "")
+    preset(
+        "one-leveling",
+        &[("= 32", "= 8"), ("level1_memtables = 16.0", "level1_memtables = 4.0"), (", share = 0.15", "")],
+    )
 }
 
+/// Options with which every rare state comes up within a few thousand writes.
 pub(crate) fn tiny() -> Options {
     let mut options = Options { write_memory_bytes: 32 << 10, cache_bytes: 64 << 10, ..Options::default() };
     options.log.segment_bytes = 16 << 10;

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use siltstone::compaction::{Action, strategies};
+use siltstone::compaction::Action;
 use siltstone::io::Rng;
 use siltstone::io::sim::{Profile, SimExecutor, SimFs};
 use siltstone::{Bytes, Db, Env, Event, EventListener, KeyspaceOptions, Options};
 
-use crate::db::short_l0;
+use crate::db::{preset, short_l0};
 
 /// The largest merge, in bytes of input.
 #[derive(Default)]
@@ -73,15 +73,6 @@ impl Machine {
         let stats = db.default_keyspace().stats();
         self.table_files().values().sum::<u64>() - (stats.disk_bytes - stats.dead_bytes)
     }
-}
-
-fn preset(name: &str, words: &[(&str, &str)]) -> String {
-    let mut text = strategies().iter().find(|preset| preset.name == name).unwrap().text.to_owned();
-    for (from, to) in words {
-        assert!(text.contains(from), "{from} is not in {name}");
-        text = text.replace(from, to);
-    }
-    text
 }
 
 /// ScyllaDB's with fragments and buckets for a small tree.

@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use siltstone::compaction::{Strategy, strategies};
+use siltstone::compaction::Strategy;
 use siltstone::io::sim::{Profile, SimClock, SimExecutor, SimFs};
 use siltstone::io::{Fs, Rng};
 use siltstone::version::SstId;
 use siltstone::{Bytes, Db, Env, Keyspace, KeyspaceOptions, KeyspaceStats, Options};
 
-use crate::db::short_l0;
+use crate::db::{preset, short_l0};
 
 const FILE_BYTES: u64 = 16 << 10;
 
@@ -58,15 +58,6 @@ impl Machine {
             files.filter(|(path, _)| path.starts_with("/store") && path.extension().is_some_and(|e| e == "sst"));
         tables.filter_map(|(path, bytes)| Some((number(&path)?, bytes))).collect()
     }
-}
-
-fn preset(name: &str, words: &[(&str, &str)]) -> String {
-    let mut text = strategies().iter().find(|preset| preset.name == name).unwrap().text.to_owned();
-    for (from, to) in words {
-        assert!(text.contains(from), "{from} is not in {name}");
-        text = text.replace(from, to);
-    }
-    text
 }
 
 const STITCH: &str = "reuse = { kind = \"stitch\", max_dead_percent = 50 }";
