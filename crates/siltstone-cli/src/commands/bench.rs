@@ -32,13 +32,14 @@ const KEYSPACE: &str = "siltstone-bench";
   siltstone bench --set keyspace.strategy=tiering --set cache_bytes=256MiB --json
   siltstone bench --peers rocksdb,leveldb,fjall --num 5000000
 
-Workloads: fillseq fillrandom overwrite readrandom readmissing readseq seekrandom readwhilewriting deleterandom, run in the
-order given. fillseq and fillrandom start from nothing; the others work on what is there. Keys are drawn uniformly, values
-compress to about half. One thread, closed loop. Between workloads, background work is waited for. Without STORE, a temporary
-folder is used and removed; in a STORE, only the keyspace siltstone-bench is touched.
+Workloads: fillseq fillrandom overwrite readrandom readmissing readseq seekrandom readwhilewriting deleterandom, run \
+in the order given. fillseq and fillrandom start from nothing; the others work on what is there. Keys are drawn \
+uniformly, values compress to about half. One thread, closed loop. Between workloads, background work is waited for. \
+Without STORE, a temporary folder is used and removed; in a STORE, only the keyspace siltstone-bench is touched.
 
-With --peers the program siltstone-peers runs its own form of these workloads, and YCSB A to F, on Siltstone and the stores named, by turns
-and with equal budgets; a column for each. It is found in a checkout where it was built (crates/siltstone-peers), beside siltstone, or in PATH.")]
+With --peers the program siltstone-peers runs its own form of these workloads, and YCSB A to F, on Siltstone and the \
+stores named, by turns and with equal budgets; a column for each. It is found in a checkout where it was built \
+(crates/siltstone-peers), beside siltstone, or in PATH.")]
 pub(crate) struct Bench {
     /// Folder of the store; it may hold data, which is not touched
     store: Option<PathBuf>,

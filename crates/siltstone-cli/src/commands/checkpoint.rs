@@ -16,7 +16,8 @@ use crate::store::{StoreArgs, shown};
   siltstone checkpoint shop shop-monday
   siltstone get shop-monday apple      a checkpoint is a store like any other
 
-DIR must not exist, or be empty; the folder that it is made in must exist, on the same file system and outside the store.")]
+DIR must not exist, or be empty; the folder that it is made in must exist, on the same file system and outside the \
+store.")]
 pub(crate) struct Checkpoint {
     #[command(flatten)]
     store: StoreArgs,

@@ -30,9 +30,10 @@ const COLUMNS_A_TABLE: usize = 8;
   siltstone compare people.csv --header --json > figures.json
   siltstone compare log.jsonl --updates 2 --html report.html
 
-FILE is anything that `import` reads. Memtable and file sizes are scaled to the input, to about 160 flushes, unless they are
-set (--set keyspace.memtable_bytes=...), so that strategies differ on small files too. The stores live in a temporary folder,
-one after the other, and are removed. A sorted FILE needs hardly any merging; updates show the differences then.")]
+FILE is anything that `import` reads. Memtable and file sizes are scaled to the input, to about 160 flushes, unless \
+they are set (--set keyspace.memtable_bytes=...), so that strategies differ on small files too. The stores live in a \
+temporary folder, one after the other, and are removed. A sorted FILE needs hardly any merging; updates show the \
+differences then.")]
 pub(crate) struct Compare {
     /// The data; without it, records are generated
     file: Option<PathBuf>,
@@ -119,6 +120,7 @@ impl Compare {
 
     fn source(&self) -> anyhow::Result<Box<dyn Source>> {
         let Some(path) = &self.file else {
+            ensure!(!self.header && self.format.is_none(), "--header and --format tell how to read a FILE: give one");
             let workload =
                 Workload { seed: self.seed, records: self.num, key_bytes: 16, value_bytes: 100, phases: Vec::new() };
             return Ok(Box::new(Generated(workload)));

@@ -25,8 +25,9 @@ mod tests;
   siltstone explain shop --json | jq -c '[.job, .trigger, .value, .threshold]'
   siltstone explain shop --pending
 
-A store keeps its last decisions (option decision_records, 256 for each keyspace). A trigger fires when its value reaches its threshold. Of
-the candidates, the one with the smallest score goes first. Nothing is changed: the store is opened for reading.")]
+A store keeps its last decisions (option decision_records, 256 for each keyspace). A trigger fires when its value \
+reaches its threshold. Of the candidates, the one with the smallest score goes first. Nothing is changed: the store is \
+opened for reading.")]
 pub(crate) struct Explain {
     #[command(flatten)]
     store: StoreArgs,

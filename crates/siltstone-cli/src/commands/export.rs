@@ -29,12 +29,13 @@ const KEY_CHARS: usize = 40;
   siltstone export shop part.csv --from a --to m --header
   siltstone export shop rest.tsv --skip-damaged    what a damaged store still holds
 
-The records are those of one moment, whatever is written meanwhile. A file appears only when it is complete: until then, and
-after a failure, an older file of the name stays. A link is followed; a pipe or a device is written as it is. TSV has no escapes, so a value with a line feed ends the export with an
-error; CSV and JSON lines hold any bytes.
+The records are those of one moment, whatever is written meanwhile. A file appears only when it is complete: until \
+then, and after a failure, an older file of the name stays. A link is followed; a pipe or a device is written as it \
+is. TSV has no escapes, so a value with a line feed ends the export with an error; CSV and JSON lines hold any bytes.
 
---skip-damaged reads the store twice: first all of it, to find what is damaged. No key of a damaged range is written, not even from a file that is well: what was
-lost may be newer. The ranges are told on standard error, and the exit code is 2 if there are any.")]
+--skip-damaged reads the store twice: first all of it, to find what is damaged. No key of a damaged range is written, \
+not even from a file that is well: what was lost may be newer. The ranges are told on standard error, and the exit \
+code is 2 if there are any.")]
 pub(crate) struct Export {
     #[command(flatten)]
     place: KeyspaceArgs,

@@ -32,9 +32,9 @@ const TOLD: u64 = 20;
   siltstone import shop log.jsonl.zst --on-error skip
   apt-cache dumpavail | awk ... | siltstone import shop - --format tsv
 
-The format follows from the ending: .tsv .csv .jsonl .ndjson, each plain, .gz or .zst; standard input is TSV unless --format
-says otherwise. Records go in while the file is read; a key that is there already gets the new value. When the import ends,
-for whatever reason, what was read until then is stored and synced.")]
+The format follows from the ending: .tsv .csv .jsonl .ndjson, each plain, .gz or .zst; standard input is TSV unless \
+--format says otherwise. Records go in while the file is read; a key that is there already gets the new value. When \
+the import ends, for whatever reason, what was read until then is stored and synced.")]
 pub(crate) struct Import {
     #[command(flatten)]
     place: KeyspaceArgs,
@@ -105,7 +105,7 @@ impl Import {
                 }
                 Ok(Next::Bad(why)) => {
                     bad_lines += 1;
-                    self.tell_bad_line(bad_lines, input.reader.line(), &why);
+                    tell_bad_line(bad_lines, input.reader.line(), &why);
                 }
                 Ok(Next::Record) => {
                     loader.batch.put(&keyspace, input.reader.key(), input.reader.value());
@@ -154,14 +154,14 @@ impl Import {
         self.durability.keep(db)?;
         db.sync()
     }
+}
 
-    fn tell_bad_line(&self, count: u64, number: u64, why: &str) {
-        if !self.telling.quiet && count <= TOLD {
-            line(&format!("import: line {number}: {why}"));
-            if count == TOLD {
-                line("import: further bad lines are counted, not told");
-            }
-        }
+fn tell_bad_line(count: u64, number: u64, why: &str) {
+    if count <= TOLD {
+        line(&format!("import: line {number}: {why}"));
+    }
+    if count == TOLD {
+        line("import: further bad lines are counted, not told");
     }
 }
 

@@ -29,8 +29,8 @@ const BAR_CHARS: usize = 24;
   siltstone inspect shop --json | jq '.[0].levels[].bytes'
   siltstone inspect shop --html shop.html       the same as a page, with the last decisions
 
-Reading a tree: L0 holds what was flushed last. A run is sorted and does not overlap itself; a lookup asks every run whose
-key range holds the key, newest first, so fewer runs read faster.")]
+Reading a tree: L0 holds what was flushed last. A run is sorted and does not overlap itself; a lookup asks every run \
+whose key range holds the key, newest first, so fewer runs read faster.")]
 pub(crate) struct Inspect {
     #[command(flatten)]
     store: StoreArgs,

@@ -3,10 +3,11 @@
 use std::io::Read;
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use clap::Args;
 
 use super::DurabilityArg;
+use crate::format::too_long;
 use crate::store::{KeyspaceArgs, Spelling};
 
 /// Store a record.
@@ -38,6 +39,9 @@ impl Put {
     pub(crate) fn run(&self) -> anyhow::Result<ExitCode> {
         let key = self.spelling.bytes("key", &self.key)?;
         let value = if self.value == "-" { from_stdin()? } else { self.spelling.bytes("value", &self.value)? };
+        if let Some(why) = too_long(&key, &value) {
+            bail!(why);
+        }
         let db = self.place.store.open_or_create()?;
         self.place.find_or_create(&db)?.put_with(&key, &value, self.durability.into())?;
         self.durability.keep(&db)?;

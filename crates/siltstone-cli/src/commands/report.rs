@@ -16,8 +16,8 @@ use crate::progress::line;
   siltstone report results
   siltstone report results --html /tmp/page.html
 
-RESULTS is what `siltstone run` has made; only its raw rows are read. The page is one file that needs no network. Of a run that
-was stopped, it shows the trials that are finished.")]
+RESULTS is what `siltstone run` has made; only its raw rows are read. The page is one file that needs no network. Of a \
+run that was stopped, it shows the trials that are finished.")]
 pub(crate) struct Report {
     /// A results folder
     results: PathBuf,

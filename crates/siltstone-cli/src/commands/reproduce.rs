@@ -24,10 +24,11 @@ use crate::progress::Meter;
   siltstone reproduce luo19 --figure 9 --scale 1000
   siltstone reproduce luo19 --json --runs runs.jsonl > claims.jsonl
 
-The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. The scale divides
-records, memory, files and bandwidth together: the tree keeps its number of levels, and time its axis. A claim that does not hold is a
-result too: the table says `reversed` or `inconclusive`, and why as far as we know. With --json, one object a line: id, says,
-paper, measured, verdict. --runs keeps all that was measured: writes a second, latencies, stalls and the rest by run.
+The runs are made in virtual time, on a simulated disk and with the real engine, so they come out the same everywhere. \
+The scale divides records, memory, files and bandwidth together: the tree keeps its number of levels, and time its \
+axis. A claim that does not hold is a result too: the table says `reversed` or `inconclusive`, and why as far as we \
+know. With --json, one object a line: id, says, paper, measured, verdict. --runs keeps all that was measured: writes a \
+second, latencies, stalls and the rest by run.
 
 All of luo19 takes three to four minutes of two cores at the scale 100, one at 1000.")]
 pub(crate) struct Reproduce {

@@ -36,20 +36,23 @@ mod table;
   siltstone run --resume --out results
   siltstone run ycsb-a --strategy leveling,tiering --plan results
 
-SPEC is the name of a shipped workload or a file. Each strategy meets the same operations, each repetition with another seed. The results folder holds
-the question (run.json), a folder for each trial, and all figures in rows.jsonl and rows.csv. Ctrl-C, or a failure, keeps the trials that are finished; --resume
-goes on with the rest.
+SPEC is the name of a shipped workload or a file. Each strategy meets the same operations, each repetition with \
+another seed. The results folder holds the question (run.json), a folder for each trial, and all figures in rows.jsonl \
+and rows.csv. Ctrl-C, or a failure, keeps the trials that are finished; --resume goes on with the rest.
 
---set names options of the store (keyspace.size_ratio=4), of the workload (workload.records=100000, workload.phase.run.clients=4) and of
-the simulated disk (device.bandwidth_bytes_per_s=100MiB, device.latency_ns, device.iops, device.sync_ns, device.operation_ns). Memtable, file and cache
-sizes that are not set are scaled to the records that the workload inserts, to about 160 flushes, so that strategies differ on
-small workloads too; the table says which were used.
+--set names options of the store (keyspace.size_ratio=4), of the workload (workload.records=100000, \
+workload.phase.run.clients=4) and of the simulated disk (device.bandwidth_bytes_per_s=100MiB, device.latency_ns, \
+device.iops, device.sync_ns, device.operation_ns). Memtable, file and cache sizes that are not set are scaled to the \
+records that the workload inserts, to about 160 flushes, so that strategies differ on small workloads too; the table \
+says which were used.
 
-With --world sim the real engine runs on a simulated disk in virtual time: one trial a core, and the same figures on every machine. With
---world disk trials run one at a time, their stores in a folder beside the results, which is removed.
+With --world sim the real engine runs on a simulated disk in virtual time: one trial a core, and the same figures on \
+every machine. With --world disk trials run one at a time, their stores in a folder beside the results, which is \
+removed.
 
---plan writes the trials to FOLDER/tasks and runs none. Any launcher may then run each, on any machine with the same siltstone:
-`siltstone trial FOLDER/tasks/NAME.json FOLDER/trials/NAME`; when all are there, `siltstone run --resume --out FOLDER` gathers the rows.")]
+--plan writes the trials to FOLDER/tasks and runs none. Any launcher may then run each, on any machine with the same \
+siltstone: `siltstone trial FOLDER/tasks/NAME.json FOLDER/trials/NAME`; when all are there, `siltstone run --resume \
+--out FOLDER` gathers the rows.")]
 pub(crate) struct Run {
     /// A shipped workload or a file (./mine.toml); may be left out with --resume
     spec: Option<String>,

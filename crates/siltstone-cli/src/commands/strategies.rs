@@ -16,9 +16,9 @@ use crate::output::{print, print_json};
   siltstone put shop apple red --set keyspace.strategy=tiering
   siltstone strategies --count
 
---count prints how many different strategies can be written: every layout, with a rule for its tiered levels (trigger
-sorted-runs, a granularity) and one or two rules for its leveled ones (triggers in order of importance, one granularity, one or
-two movements in order). Each is put together and validated; parameters do not count.")]
+--count prints how many different strategies can be written: every layout, with a rule for its tiered levels (trigger \
+sorted-runs, a granularity) and one or two rules for its leveled ones (triggers in order of importance, one \
+granularity, one or two movements in order). Each is put together and validated; parameters do not count.")]
 pub(crate) struct Strategies {
     /// Print the file of this strategy
     name: Option<String>,

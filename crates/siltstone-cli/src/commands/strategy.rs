@@ -31,8 +31,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
   siltstone strategy set shop ./mine.toml     a strategy file of your own
   siltstone strategy set shop rocksdb-fifo --may-lose-oldest
 
-A switch rewrites nothing by itself: from then on, merges follow the new rules. It is durable at once and can be taken back at any
-time.")]
+A switch rewrites nothing by itself: from then on, merges follow the new rules. It is durable at once and can be taken \
+back at any time.")]
 pub(crate) struct Strategy {
     #[command(subcommand)]
     command: Sub,

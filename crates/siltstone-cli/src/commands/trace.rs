@@ -31,8 +31,9 @@ use crate::progress::{Meter, line};
   siltstone trace import workload.txt workload.trace
   siltstone trace export shop.trace workload.txt
 
-A trace says which operation came when, on which key, and how long the value was; it holds no value. A text has one operation a line, as the K-V workload generator
-writes it: I key value, U key value, D key, R start end (delete a range), Q key, S start end (read a range); ranges end before `end`. `show`, `replay` and `fit` take either.")]
+A trace says which operation came when, on which key, and how long the value was; it holds no value. A text has one \
+operation a line, as the K-V workload generator writes it: I key value, U key value, D key, R start end (delete a \
+range), Q key, S start end (read a range); ranges end before `end`. `show`, `replay` and `fit` take either.")]
 pub(crate) struct Trace {
     #[command(subcommand)]
     command: Sub,
@@ -61,7 +62,8 @@ enum Sub {
   siltstone trace show shop.trace --first 100 --hex
   siltstone trace show workload.txt --json
 
-A trace that breaks off (its program died, or still writes) is shown up to there. Of a damaged one what comes before the damage is shown; the command then fails.")]
+A trace that breaks off (its program died, or still writes) is shown up to there. Of a damaged one what comes before \
+the damage is shown; the command then fails.")]
 struct Show {
     /// A trace or a text
     file: PathBuf,
@@ -83,15 +85,17 @@ struct Show {
   siltstone trace fit shop.trace --out shop.toml
   siltstone trace fit shop.trace --json
 
-Fitted are: the mix of operations and where it shifts (one phase each), keys and their lengths, which keys each kind chooses (uniform, zipf, latest, hotspot,
-sequential), bytes of values, records of scans, the share of lookups that find nothing, the rate and burstiness of arrivals. Each law comes with its distance from what was seen: the
-largest difference of the two distribution functions, 0 for equal ones; above 0.05 it fits badly. What a spec cannot say is noted.
+Fitted are: the mix of operations and where it shifts (one phase each), keys and their lengths, which keys each kind \
+chooses (uniform, zipf, latest, hotspot, sequential), bytes of values, records of scans, the share of lookups that \
+find nothing, the rate and burstiness of arrivals. Each law comes with its distance from what was seen: the largest \
+difference of the two distribution functions, 0 for equal ones; above 0.05 it fits badly. What a spec cannot say is \
+noted.
 
 Reads the file twice and holds 16 bytes or so for each different key.")]
 struct Fit {
     /// A trace or a text
     file: PathBuf,
-    /// Write the spec to this new file instead of standard output
+    /// Write the spec to this new file; `-`, or without this, to standard output
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Name of the workload; default the file's
@@ -107,7 +111,8 @@ struct Fit {
 #[command(after_long_help = "Examples:
   siltstone trace import workload.txt workload.trace
 
-Values are not kept, only their lengths; `trace replay` takes the text itself as well, with its values. The trace has no times.")]
+Values are not kept, only their lengths; `trace replay` takes the text itself as well, with its values. The trace has \
+no times.")]
 struct Import {
     /// A text
     file: PathBuf,
@@ -124,8 +129,9 @@ struct Import {
   siltstone trace export shop.trace workload.txt
   siltstone trace export shop.trace workload.txt --hex    keys that hold blanks or any bytes
 
-The first put of a key in the trace is an `I`, any other a `U`; values are letters of the recorded length. Times, batches and keyspaces are lost; flushes,
-compactions, ingestions and ranges without both bounds have no line and are counted.")]
+The first put of a key in the trace is an `I`, any other a `U`; values are letters of the recorded length. Times, \
+batches and keyspaces are lost; flushes, compactions, ingestions and ranges without both bounds have no line and are \
+counted.")]
 struct Export {
     /// A trace
     file: PathBuf,
@@ -218,7 +224,8 @@ fn text(shown: &TraceShow) -> String {
 
 impl Fit {
     fn run(&self, interrupt: &Interrupt) -> anyhow::Result<ExitCode> {
-        if let Some(out) = &self.out {
+        let out = self.out.as_deref().filter(|out| *out != Path::new("-"));
+        if let Some(out) = out {
             must_be_new(out)?;
         }
         let stem = self.file.file_stem().map_or_else(|| "trace".into(), |stem| stem.to_string_lossy().into_owned());
@@ -232,10 +239,10 @@ impl Fit {
         meter.clear();
         interrupt.check(|| "interrupted; nothing was written".to_owned())?;
         let fitted = fitted?;
-        if let Some(out) = &self.out {
+        if let Some(out) = out {
             std::fs::write(out, &fitted.spec).with_context(|| format!("cannot write {}", out.display()))?;
         }
-        match (&self.out, self.telling.json) {
+        match (out, self.telling.json) {
             (_, true) => print_json(&fitted)?,
             (None, false) => print(&fitted.spec)?,
             (Some(out), false) => print(&Self::told(&fitted, out))?,

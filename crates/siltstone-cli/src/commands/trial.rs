@@ -20,8 +20,9 @@ use crate::progress::{RunMeter, line};
   siltstone trial results/tasks/tiering-1.json results/trials/tiering-1
   siltstone run --resume --out results
 
-IN is a task that `siltstone run --plan` wrote, or the trial.json of a finished trial. OUT appears by one rename when the trial is complete, never half of
-it. A trial that is there already is left alone, so a launcher may simply start all of them again.")]
+IN is a task that `siltstone run --plan` wrote, or the trial.json of a finished trial. OUT appears by one rename when \
+the trial is complete, never half of it. A trial that is there already is left alone, so a launcher may simply start \
+all of them again.")]
 pub(crate) struct Trial {
     /// The task
     #[arg(value_name = "IN")]

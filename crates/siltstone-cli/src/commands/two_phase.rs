@@ -31,17 +31,21 @@ use crate::store::{OptionArgs, size};
   siltstone two-phase --strategy tiering --scheduler single --utilization 0.9
   siltstone two-phase --world disk --duration 5m --set keyspace.strategy=./mine.toml --json
 
-The method of luo19 (section 3). All records are loaded. Then a closed loop updates random ones as fast as the store takes them: the
-testing phase, which gives the rate W. Then, on a fresh store loaded alike, an open loop updates at --utilization times W: the running
-phase. Its latencies count from when a write was due, so a stall is charged to every write that it delays. The answer is
-`sustainable` if 99 % of the writes end within --p99-limit and no queue grows over the last third.
+The method of luo19 (section 3). All records are loaded. Then a closed loop updates random ones as fast as the store \
+takes them: the testing phase, which gives the rate W. Then, on a fresh store loaded alike, an open loop updates at \
+--utilization times W: the running phase. Its latencies count from when a write was due, so a stall is charged to \
+every write that it delays. The answer is `sustainable` if 99 % of the writes end within --p99-limit and no queue \
+grows over the last third.
 
-World sim, the default: the real engine on a simulated disk in virtual time, the same on every run; two hours a phase in some seconds.
-Its sizes are luo19's (100 million records of 1 KB, 128 MiB memtables, 100 MB/s for flushes and merges) divided by a thousand.
-World disk: real files in a temporary folder and real time; --bandwidth is a limit that the store keeps (rate_limit_bytes_per_s), which
-lets flushes go first. The same run simulated: the same sizes, --world sim, --bandwidth as fast as the disk,
---set rate_limit_bytes_per_s=... and --write-ns of about 2000. Where writes are due more often than every 0.15 ms, the client sleeps for as
-long at least and they wait for it: a p50 or p99 of the running phase below about 0.25 ms is the client's, not the store's.")]
+World sim, the default: the real engine on a simulated disk in virtual time, the same on every run; two hours a phase \
+in some seconds. Its sizes are luo19's (100 million records of 1 KB, 128 MiB memtables, 100 MB/s for flushes and \
+merges) divided by a thousand.
+
+World disk: real files in a temporary folder and real time; --bandwidth is a limit that the store keeps \
+(rate_limit_bytes_per_s), which lets flushes go first. The same run simulated: the same sizes, --world sim, \
+--bandwidth as fast as the disk, --set rate_limit_bytes_per_s=... and --write-ns of about 2000. Where writes are due \
+more often than every 0.15 ms, the client sleeps for as long at least and they wait for it: a p50 or p99 of the \
+running phase below about 0.25 ms is the client's, not the store's.")]
 pub(crate) struct TwoPhaseCommand {
     /// Strategy: a name that `strategies` lists, or a file
     #[arg(long, value_name = "NAME|FILE")]

@@ -22,8 +22,9 @@ use crate::store::{StoreArgs, TRIES};
   siltstone verify shop
   siltstone verify shop --json | jq '.damage[].file'
 
-Every damaged file is named, with the offset and the range of keys that may be lost. A note tells what cannot be read and nothing needs, such as the file of the
-last decisions; a crash may leave that as well. Exit code 0: all is well, but for notes; 2: damage.")]
+Every damaged file is named, with the offset and the range of keys that may be lost. A note tells what cannot be read \
+and nothing needs, such as the file of the last decisions; a crash may leave that as well. Exit code 0: all is well, \
+but for notes; 2: damage.")]
 pub(crate) struct Verify {
     #[command(flatten)]
     store: StoreArgs,

@@ -12,6 +12,8 @@ use crate::output::{from_hex, hex};
 /// JSON may write a byte as `\u0000`.
 const MOST_BYTES: usize = 6 * (MAX_KEY_BYTES + MAX_VALUE_BYTES) + (1 << 10);
 
+const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// A record as JSON. Exactly one of each pair is there.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,10 +39,16 @@ impl<R: BufRead> Reader<R> {
         Reader { lines: Lines::new(input, MOST_BYTES), key: Vec::new(), value: Vec::new() }
     }
 
+    /// The line, without the byte order mark that some programs begin a file with.
+    fn text(&self) -> &[u8] {
+        let line = self.lines.line();
+        if self.lines.number() == 1 { line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line) } else { line }
+    }
+
     fn parse(&mut self) -> Result<(), String> {
         // The column is of use, the line is always 1 and would mislead.
         let line: Line =
-            serde_json::from_slice(self.lines.line()).map_err(|error| error.to_string().replace("line 1 ", ""))?;
+            serde_json::from_slice(self.text()).map_err(|error| error.to_string().replace("line 1 ", ""))?;
         self.key = bytes("key", line.key, line.key_hex)?;
         self.value = bytes("value", line.value, line.value_hex)?;
         too_long(&self.key, &self.value).map_or(Ok(()), Err)
@@ -63,7 +71,7 @@ impl<R: BufRead + Send> RecordReader for Reader<R> {
             if next != Next::Record {
                 return Ok(next);
             }
-            if !self.lines.line().iter().all(u8::is_ascii_whitespace) {
+            if !self.text().iter().all(u8::is_ascii_whitespace) {
                 return Ok(self.parse().map_or_else(Next::Bad, |()| Next::Record));
             }
         }

@@ -120,7 +120,7 @@ pub(crate) trait RecordWriter<W> {
 }
 
 /// Why a store would refuse the record, if it would.
-fn too_long(key: &[u8], value: &[u8]) -> Option<String> {
+pub(crate) fn too_long(key: &[u8], value: &[u8]) -> Option<String> {
     if key.len() > MAX_KEY_BYTES {
         return Some(format!("a key of {} bytes; keys have at most {MAX_KEY_BYTES}", key.len()));
     }

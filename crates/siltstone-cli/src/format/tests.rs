@@ -86,6 +86,13 @@ fn bad_lines_are_told_with_their_number_and_reading_goes_on() {
         "{json:?}"
     );
     assert_eq!((json[4].as_str(), json[5].as_str()), ("6: key_hex is not hexadecimal", "b"));
+    let mark = "\u{feff}";
+    assert_eq!(
+        read(Format::Jsonl, &format!("{mark}{}", r#"{"key":"a","value":"1"}"#)),
+        ["a"],
+        "as some programs begin"
+    );
+    assert!(read(Format::Jsonl, &format!("\n{mark}{{}}"))[0].starts_with("2: "), "elsewhere it is none of JSON's");
     let long = format!("{}\tv\nb\t2", "k".repeat(MAX_KEY_BYTES + 1));
     assert!(read(Format::Tsv, &long)[0].starts_with("1: a key of 65537 bytes"));
 }

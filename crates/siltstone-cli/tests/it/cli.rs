@@ -97,6 +97,9 @@ fn import_and_export_are_inverse() {
         assert!(room.fails(&format!("{line} --header -q")).contains("--header is for CSV"), "{line}");
     }
     assert!(!room.path("new").exists() && !room.path("new.tsv").exists());
+    for option in ["--header", "--format csv"] {
+        assert!(room.fails(&format!("compare --num 1000 {option}")).contains("FILE"), "{option} without a file");
+    }
 }
 
 #[test]
@@ -162,6 +165,8 @@ fn bad_lines_stop_or_are_skipped() {
     assert!(output.status.success() && text(&output.stderr).contains("line 2"));
     assert_eq!(json(&output.stdout)["bad_lines"], 1);
     assert_eq!(room.ok(&["export", "s"]), b"a\t1\nb\t2\n");
+    let output = room.run("import s bad.tsv --on-error skip -q");
+    assert!(text(&output.stderr).contains("line 2: no tab"), "quiet is about progress, not about what is left out");
 
     room.write("long.tsv", [&b"k".repeat(65_537)[..], b"\tv\n"].concat());
     assert!(room.fails(&["import", "s", "long.tsv"]).contains("65537 bytes"));
@@ -186,6 +191,8 @@ fn wrong_arguments_and_paths_say_what_to_do() {
         assert!(room.fails(&format!("{line} --keyspace other")).contains("the store has: default"), "{line}");
     }
     assert!(room.fails(&["put", "new", "k", "v", "--set", "keyspace.strategy=leveled"]).contains("leveled"));
+    assert!(room.fails(&["put", "new", &"k".repeat(65_537), "v"]).contains("65537 bytes"));
+    assert!(!room.path("new").exists(), "nothing is made for a put that is refused");
     assert!(!room.path("new").exists(), "a refused option makes no store");
     assert!(room.fails(&["get", "s", "xyz", "--hex"]).contains("hexadecimal"));
     assert!(room.fails(&["compare", "--strategies", "leveling,nonsense"]).contains("nonsense"));
@@ -628,6 +635,8 @@ fn help_has_examples() {
     {
         let help = text(&room.ok(&[command, "--help"]));
         assert!(help.contains("Examples:"), "{help}");
+        // Where no terminal says how wide it is.
+        assert!(help.lines().all(|line| line.chars().count() <= 100), "{help}");
     }
     assert!(Path::new(env!("CARGO_BIN_EXE_siltstone")).exists());
 }

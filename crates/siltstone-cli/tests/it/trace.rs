@@ -187,6 +187,8 @@ fn what_is_fitted_can_be_run() {
     let fitted = room.json("trace fit ops.txt --json -q");
     assert!(fitted["spec"].as_str().unwrap().contains("[[phase]]"), "{fitted}");
     assert!(room.said("trace fit ops.txt --out mine.toml -q").contains("siltstone run mine.toml"));
+    assert_eq!(room.said("trace fit ops.txt --name mine --out - -q"), room.said("trace fit ops.txt --name mine -q"));
+    assert!(!room.path("-").exists());
     assert!(room.fails("trace fit ops.txt --out mine.toml -q").contains("there already"));
     room.said("run ./mine.toml --strategy tiering --world sim -q --out results");
     assert!(room.path("results/rows.csv").exists());

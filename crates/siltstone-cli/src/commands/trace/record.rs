@@ -21,13 +21,15 @@ use crate::store::size;
   siltstone trace record shop                   is it asked for?
   siltstone trace record shop --stop
 
-A store lives in the program that opens it, so this leaves a request in the store's folder, which whichever program opens the store next honours, and every one
-after it, until --stop. A program that has it open now goes on as it is (it can call Db::start_trace itself). Each opening that does something makes a file of its own:
-OUT, then OUT.2 and so on. Recording costs about 15 ns a put; if the disk is full the trace ends and the store goes on.
+A store lives in the program that opens it, so this leaves a request in the store's folder, which whichever program \
+opens the store next honours, and every one after it, until --stop. A program that has it open now goes on as it is \
+(it can call Db::start_trace itself). Each opening that does something makes a file of its own: OUT, then OUT.2 and so \
+on. Recording costs about 15 ns a put; if the disk is full the trace ends and the store goes on.
 
-With --hash-keys keyed hashes stand in the trace instead of keys. Kept are their lengths, which of them are equal, and with --keep-prefix N the first N bytes, and so the
-order of keys that differ there. Lost is all other order. The secret is drawn from the system's random source, unless --secret gives one: with the same secret another trace has the same hashes.
-It stands in the request until --stop, and in no trace.")]
+With --hash-keys keyed hashes stand in the trace instead of keys. Kept are their lengths, which of them are equal, and \
+with --keep-prefix N the first N bytes, and so the order of keys that differ there. Lost is all other order. The \
+secret is drawn from the system's random source, unless --secret gives one: with the same secret another trace has the \
+same hashes. It stands in the request until --stop, and in no trace.")]
 pub(super) struct Record {
     /// Folder of the store
     store: PathBuf,

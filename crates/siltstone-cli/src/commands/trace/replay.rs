@@ -26,11 +26,13 @@ use crate::store::StoreArgs;
   siltstone trace replay shop.trace other-store --as-fast-as-possible
   siltstone trace replay workload.txt other-store --as-fast-as-possible --set keyspace.strategy=tiering
 
-STORE is made if there is none; keyspaces that the trace names are made as well. One client does everything in the recorded order. Paced, an operation is due when it was then, and its
-latency counts from there: what a stall delays is charged with it. Values are made of the key and have the recorded length; a text's own values are used. Deletions of ranges are done by
-reading the range and deleting its keys in batches, since the engine has no range deletion.
+STORE is made if there is none; keyspaces that the trace names are made as well. One client does everything in the \
+recorded order. Paced, an operation is due when it was then, and its latency counts from there: what a stall delays is \
+charged with it. Values are made of the key and have the recorded length; a text's own values are used. Deletions of \
+ranges are done by reading the range and deleting its keys in batches, since the engine has no range deletion.
 
-Records that were there before the trace began are not in it: replay on a copy of the store of then (siltstone checkpoint) for lookups to find what they found.")]
+Records that were there before the trace began are not in it: replay on a copy of the store of then (siltstone \
+checkpoint) for lookups to find what they found.")]
 pub(super) struct Replay {
     /// A trace or a text
     #[arg(value_name = "TRACE")]
