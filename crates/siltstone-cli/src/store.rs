@@ -83,9 +83,9 @@ fn name_and_value(given: &str) -> anyhow::Result<(&str, &str)> {
     Ok((name.trim(), value.trim()))
 }
 
-/// A size with a unit for a `_bytes` option, else TOML, else a text without quotes.
+/// A size with a unit for a `_bytes` or `_bytes_per_s` option, else TOML, else a text without quotes.
 fn value_of(name: &str, value: &str) -> anyhow::Result<toml::Value> {
-    let is_size = name.ends_with("_bytes");
+    let is_size = name.ends_with("_bytes") || name.ends_with("_bytes_per_s");
     if let Some(size) = size(value).filter(|_| is_size).and_then(|size| i64::try_from(size).ok()) {
         return Ok(size.into());
     }

@@ -79,7 +79,7 @@ impl Bench {
             return self.run_beside_peers(interrupt);
         }
         let workload = self.workload()?;
-        let (options, _) = self.options.read()?;
+        let (options, given) = self.options.read()?;
         // Lives until the end of this function: its folder goes then, upon errors too.
         let temporary;
         let path = match &self.store {
@@ -90,7 +90,7 @@ impl Bench {
             }
         };
         let db = Db::open(&path, options.clone())?;
-        let rows = self.run_phases(&db, &options, &workload, interrupt)?;
+        let rows = self.run_phases(&db, &options, given.contains_key("keyspace"), &workload, interrupt)?;
         db.close()?;
         if !rows.is_empty() {
             self.telling.print(&rows[..], text)?;
@@ -119,11 +119,12 @@ impl Bench {
         })
     }
 
-    /// The workloads that were finished: all of them, unless the command was told to end.
+    /// The workloads that were finished: all of them, unless the command was told to end. `is_given`: the keyspace's options are the user's.
     fn run_phases(
         &self,
         db: &Db,
         options: &Options,
+        is_given: bool,
         workload: &Workload,
         interrupt: &Interrupt,
     ) -> anyhow::Result<Vec<PhaseResult>> {
@@ -133,7 +134,7 @@ impl Bench {
         }
         let mut rows = Vec::new();
         for phase in &workload.phases {
-            let keyspace = keyspace(db, options, phase)?;
+            let keyspace = keyspace(db, options, is_given, phase)?;
             let mut meter = Meter::new(&phase.name, "operations", Some(phase.count), self.telling.quiet);
             let row = run_phase(db, &keyspace, workload, phase, &mut |done| {
                 meter.update(done, 0, done);
@@ -156,10 +157,16 @@ fn temporary_folder() -> anyhow::Result<tempfile::TempDir> {
 }
 
 /// The keyspace to work on, empty if the phase wants it so.
-fn keyspace(db: &Db, options: &Options, phase: &Phase) -> anyhow::Result<Keyspace> {
+fn keyspace(db: &Db, options: &Options, is_given: bool, phase: &Phase) -> anyhow::Result<Keyspace> {
     match db.keyspace(KEYSPACE) {
         Ok(_) if phase.fresh => db.drop_keyspace(KEYSPACE)?,
-        Ok(keyspace) => return Ok(keyspace),
+        Ok(keyspace) => {
+            ensure!(
+                !is_given || keyspace.options() == options.keyspace,
+                "keyspace {KEYSPACE} keeps the options that it was made with: begin with fillseq or fillrandom, which make it anew, or leave --set keyspace... out"
+            );
+            return Ok(keyspace);
+        }
         Err(error) if error.kind() == ErrorKind::NotFound => {}
         Err(error) => return Err(error.into()),
     }

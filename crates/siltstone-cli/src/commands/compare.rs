@@ -1,6 +1,6 @@
 //! `compare [FILE]`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{bail, ensure};
@@ -66,9 +66,9 @@ pub(crate) struct Compare {
     /// Decides every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Where to write the report
-    #[arg(long, value_name = "FILE", default_value = "siltstone-compare.html")]
-    html: PathBuf,
+    /// Where to write the report [default: siltstone-compare.html, with --json none]
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Write no report
     #[arg(long)]
     no_html: bool,
@@ -96,7 +96,9 @@ impl Compare {
             let names: Vec<&str> = plan.strategies.iter().map(|strategy| &strategy.name[..]).collect();
             line(&format!("compare: {} under {}", source.describe(), names.join(", ")));
         }
-        let report = self.report()?;
+        // Shows before the work that it can be written.
+        let path = self.report();
+        let report = path.map(LateFile::open).transpose()?;
         let mut watch = Watch { interrupt, quiet: self.telling.quiet, meter: None, phase: String::new() };
         let result = compare(&*source, &plan, &mut watch);
         watch.end();
@@ -111,9 +113,9 @@ impl Compare {
             done == all,
             Interrupted::leaving(format!("{done} of {all} strategies are finished, no report is written"))
         );
-        if let Some(report) = report {
+        if let Some((report, path)) = report.zip(path) {
             report.write(&html(&comparison))?;
-            line(&format!("compare: report in {}", self.html.display()));
+            line(&format!("compare: report in {}", path.display()));
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -155,10 +157,9 @@ impl Compare {
     }
 
     /// Where the report goes, if there shall be one.
-    fn report(&self) -> anyhow::Result<Option<LateFile>> {
-        let by_default = self.html.as_os_str() == "siltstone-compare.html";
-        let none = self.no_html || (self.telling.json && by_default);
-        (!none).then(|| LateFile::open(&self.html)).transpose()
+    fn report(&self) -> Option<&Path> {
+        let by_default = (!self.telling.json).then_some(Path::new("siltstone-compare.html"));
+        self.html.as_deref().or(by_default).filter(|_| !self.no_html)
     }
 }
 

@@ -71,7 +71,7 @@ pub(crate) struct Run {
     #[arg(long)]
     resume: bool,
     /// Write the trials to FOLDER/tasks, for another launcher, and run none
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["out", "resume", "html", "json"])]
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["out", "resume", "html", "json", "dir", "jobs"])]
     plan: Option<PathBuf>,
     /// Trials at a time, with --world sim [default: one a core]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -141,8 +141,7 @@ impl Run {
     /// Refuses what would have no effect in `world`.
     fn check(&self, world: Place) -> anyhow::Result<()> {
         if let Some(dir) = &self.dir {
-            ensure!(world == Place::Disk, "--dir is for --world disk: the simulated world has no folder");
-            ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
+            check_scratch(dir, world)?;
         }
         ensure!(
             self.jobs.is_none() || world == Place::Sim,
@@ -225,11 +224,7 @@ impl Run {
             asked.strategies = self.compared.choose()?.iter().map(Named::from).collect();
         }
         if !of_workload.is_empty() {
-            let mut spec: toml::Table = asked.spec.parse()?;
-            for (name, value) in of_workload {
-                setting::set(&mut spec, &name, value).map_err(|what| anyhow!("--set workload.{name}: {what}"))?;
-            }
-            asked.spec = Spec::parse(&spec.to_string(), "the workload with what is set")?.text().to_owned();
+            asked.spec = Spec::with(&asked.spec, &of_workload).context("--set workload")?.text().to_owned();
         }
         if !given.is_empty() {
             let mut options: toml::Table = asked.options.parse()?;
@@ -254,6 +249,13 @@ impl Run {
         line(&format!("run: when all of these are done, `siltstone run --resume --out {}`", folder.display()));
         Ok(ExitCode::SUCCESS)
     }
+}
+
+/// Refuses a folder for stores that is not there, or where `world` has no use for it.
+pub(super) fn check_scratch(dir: &Path, world: Place) -> anyhow::Result<()> {
+    ensure!(world == Place::Disk, "--dir is for --world disk: the simulated world has no folder");
+    ensure!(dir.is_dir(), "the folder {} does not exist: make it, or name another with --dir", dir.display());
+    Ok(())
 }
 
 fn cores() -> usize {

@@ -9,6 +9,7 @@ use clap::Args;
 use siltstone_lab::run::{Progress, RunProgress, Task, run_trial};
 
 use super::COMMIT;
+use super::run::check_scratch;
 use crate::interrupt::Interrupt;
 use crate::progress::{RunMeter, line};
 
@@ -44,6 +45,9 @@ impl Trial {
         let text = std::fs::read_to_string(&self.task).with_context(|| format!("cannot read the task {shown}"))?;
         let task = Task::parse(&text).with_context(|| shown.to_string())?;
         task.check_build(COMMIT).with_context(|| shown.to_string())?;
+        if let Some(dir) = &self.dir {
+            check_scratch(dir, task.world)?;
+        }
         let name = task.name();
         let meter = Mutex::new(RunMeter::new(&name, self.quiet));
         let start = std::time::Instant::now();

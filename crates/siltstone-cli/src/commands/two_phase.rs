@@ -173,7 +173,7 @@ impl TwoPhaseCommand {
             strategy: name_of(&ask.running.keyspace.strategy),
             scheduler: ask.running.scheduler.name(),
             testing_scheduler: ask.testing.scheduler.name(),
-            utilization: f64::from(ask.utilization_percent) / 100.0,
+            utilization: float(ask.utilization_millionths) / 1e6,
             records: ask.workload.records,
             seed: self.seed,
             result,
@@ -210,9 +210,7 @@ impl TwoPhaseCommand {
             options.rate_limit_bytes_per_s = self.bandwidth.unwrap_or(options.rate_limit_bytes_per_s);
         } else {
             ensure!(self.dir.is_none(), "--dir is for --world disk: the simulated world has no folder");
-            let sizes = given.get("keyspace").and_then(toml::Value::as_table);
-            let is_given = |name: &str| sizes.is_some_and(|sizes| sizes.contains_key(name));
-            scale_down(&mut options, &is_given);
+            scale_down(&mut options, &given);
         }
         if let Some(scheduler) = &self.scheduler {
             options.scheduler = Scheduler::from_text(scheduler)?;
@@ -244,7 +242,7 @@ impl TwoPhaseCommand {
             warm_up_ns: ns(warm_up),
             // luo19 has a window of 30 s in two hours.
             window_ns: (ns(duration) / 240).max(1),
-            utilization_percent: u32::try_from(floor((self.utilization * 100.0).round())).unwrap_or(95).clamp(1, 99),
+            utilization_millionths: floor((self.utilization * 1e6).round()).clamp(1, 999_999),
             spacing: match self.arrivals {
                 ArrivalLaw::Constant => Spacing::Constant,
                 ArrivalLaw::Poisson => Spacing::Poisson,
@@ -304,7 +302,7 @@ fn text(told: &Told) -> String {
     };
     let result = &told.result;
     let testing = result.testing.as_ref().map(|load| row("testing, closed loop".into(), told.testing_scheduler, load));
-    let share = format!("running, {:.0} %", told.utilization * 100.0);
+    let share = format!("running, {} %", (told.utilization * 1e6).round() / 1e4);
     let running = result.running.as_ref().map(|load| row(share, told.scheduler, load));
     let rows: Vec<_> = testing.into_iter().chain(running).collect();
     let table = if rows.is_empty() { String::new() } else { text_table(&titles, &rows) + "\n" };
@@ -317,23 +315,42 @@ fn text(told: &Told) -> String {
     table + &format!("{verdict}: at {rate} writes a second, {}\n", result.reason)
 }
 
-/// Gives what the user did not set the sizes of the simulated study.
-fn scale_down(options: &mut Options, is_given: &dyn Fn(&str) -> bool) {
+/// Gives what is not `given` the sizes of the simulated study.
+fn scale_down(options: &mut Options, given: &toml::Table) {
+    let is_free = |option: &str| !is_given(given, option);
     let keyspace = &mut options.keyspace;
-    if !is_given("memtable_bytes") {
+    if is_free("keyspace.memtable_bytes") {
         keyspace.memtable_bytes = SIM_MEMTABLE_BYTES;
     }
-    if !is_given("file_bytes") {
+    if is_free("keyspace.file_bytes") {
         keyspace.file_bytes = floor(float(keyspace.memtable_bytes) / 2.0).max(1 << 10);
     }
     if let WriteControl::Delay(delay) = &mut keyspace.write_control {
-        delay.free_bytes_per_s /= 1000;
-        delay.least_bytes_per_s = (delay.least_bytes_per_s / 1000).max(1);
+        if is_free("keyspace.write_control.free_bytes_per_s") {
+            delay.free_bytes_per_s /= 1000;
+        }
+        if is_free("keyspace.write_control.least_bytes_per_s") {
+            delay.least_bytes_per_s = (delay.least_bytes_per_s / 1000).max(1);
+        }
     }
     // Two memtables, as luo19 has them: one is written while the other is flushed.
-    options.write_memory_bytes = options.write_memory_bytes.min(2 * keyspace.memtable_bytes);
-    options.log.segment_bytes = options.log.segment_bytes.min(options.write_memory_bytes / 4);
-    options.log.max_bytes = options.log.max_bytes.max(8 * options.log.segment_bytes);
+    if is_free("write_memory_bytes") {
+        options.write_memory_bytes = options.write_memory_bytes.min(2 * keyspace.memtable_bytes);
+    }
+    let log = &mut options.log;
+    if is_free("log.segment_bytes") {
+        log.segment_bytes = log.segment_bytes.min(options.write_memory_bytes / 4);
+    }
+    if is_free("log.max_bytes") {
+        log.max_bytes = log.max_bytes.max(8 * log.segment_bytes);
+    }
+}
+
+/// Whether the tables in `given` hold `option`, a name with dots.
+fn is_given(given: &toml::Table, option: &str) -> bool {
+    let (first, rest) = option.split_once('.').unwrap_or((option, ""));
+    let mut rest = rest.split('.').filter(|name| !name.is_empty());
+    given.get(first).and_then(|value| rest.try_fold(value, |value, name| value.get(name))).is_some()
 }
 
 /// What to call a strategy option, which may be a file's text.

@@ -192,8 +192,7 @@ fn wrong_arguments_and_paths_say_what_to_do() {
     }
     assert!(room.fails(&["put", "new", "k", "v", "--set", "keyspace.strategy=leveled"]).contains("leveled"));
     assert!(room.fails(&["put", "new", &"k".repeat(65_537), "v"]).contains("65537 bytes"));
-    assert!(!room.path("new").exists(), "nothing is made for a put that is refused");
-    assert!(!room.path("new").exists(), "a refused option makes no store");
+    assert!(!room.path("new").exists(), "a refused option or record makes no store");
     assert!(room.fails(&["get", "s", "xyz", "--hex"]).contains("hexadecimal"));
     assert!(room.fails(&["compare", "--strategies", "leveling,nonsense"]).contains("nonsense"));
     assert!(room.fails(&["bench", "--workloads", "fillsequential"]).contains("fillseq"));
@@ -421,6 +420,10 @@ fn bench_runs_every_workload() {
     assert!(row("readrandom")["found"].as_u64().unwrap() > 1000, "fillrandom stores about 63 % of the keys");
     assert!(rows.as_array().unwrap().iter().all(|row| row["ops_per_s"].as_f64().unwrap() > 0.0));
     assert!(text(&room.ok(&["bench", "mine", "--num", "1000", "--workloads", "fillseq,readseq"])).contains("readseq"));
+    let tiering = "--set keyspace.strategy=tiering -q";
+    let refused = room.fails(&format!("bench mine --num 1000 --workloads readseq {tiering}"));
+    assert!(refused.contains("keeps the options") && refused.contains("fillrandom"), "{refused}");
+    room.ok(&format!("bench mine --num 1000 --workloads fillrandom,readseq {tiering}"));
 }
 
 /// Beside other stores another program does the work; here one that only says what it was asked for.
@@ -498,6 +501,13 @@ fn two_phases_tell_what_a_store_bears() {
             && shown.lines().any(|line| line.starts_with("running, 50 %  ") && line.contains("  greedy  ")),
         "{shown}"
     );
+    let near = json(&room.ok(&[&short[..], &["--utilization", "0.995", "--json"]].concat()));
+    let rate = near["arrivals_per_s"].as_f64().unwrap() / near["testing"]["ops_per_s"].as_f64().unwrap();
+    assert!(near["utilization"] == 0.995 && (rate - 0.995).abs() < 1e-3, "not rounded to a percent: {rate}, {near}");
+    // Sizes for the simulation stand in the place of defaults alone.
+    let stop = [&short[..], &["--set", "keyspace.write_control=stop", "--json"]].concat();
+    let more = [&stop[..], &["--set", "write_memory_bytes=4MiB"]].concat();
+    assert_ne!(room.ok(&stop), room.ok(&more), "memory for writes that was set");
     let disk = ["--world", "disk", "--duration", "1s", "--dir", ".", "--bandwidth", "1MiB", "--json"];
     let disk = json(&room.ok(&[&short[..5], &disk[..], &["-q"]].concat()));
     assert!(
@@ -538,6 +548,8 @@ fn compare_tells_strategies_apart() {
     let figure = |row: usize, name: &str| rows[row][name].as_f64().unwrap();
     assert!(figure(0, "write_amplification") > figure(2, "write_amplification"), "leveling writes more than tiering");
     assert!(!room.path("siltstone-compare.html").exists(), "--json alone writes no report");
+    room.ok("compare --num 2000 --strategy tiering --json -q --html siltstone-compare.html");
+    fs::remove_file(room.path("siltstone-compare.html")).unwrap();
 
     room.write("in.tsv", shuffled_tsv(5000));
     let shown = text(&room.ok(&["compare", "in.tsv", "--strategies", "leveling,tiering", "--dir", "."]));

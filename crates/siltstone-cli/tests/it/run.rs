@@ -182,3 +182,36 @@ fn wrong_questions_are_refused() {
         assert!(room.said(&format!("{command} --help")).contains("Examples:"));
     }
 }
+
+#[test]
+fn settings_of_the_simulated_disk_have_units_and_bounds() {
+    let room = room();
+    let ask = "run ./mine.toml --strategy tiering --world sim -q";
+    room.said(&format!("{ask} --out out --set device.bandwidth_bytes_per_s=100MiB"));
+    let asked: Value = serde_json::from_str(&room.read("out/run.json")).unwrap();
+    assert_eq!(asked["device"]["bandwidth_bytes_per_s"], 100 << 20);
+    let error = room.gives_up(&format!("{ask} --out none --set device.operation_ns=0"));
+    assert!(error.contains("operation_ns: found 0, expected 1"), "{error}");
+    assert!(!room.path("none").exists());
+}
+
+#[test]
+fn what_has_no_effect_is_refused() {
+    let room = room();
+    for option in ["--dir .", "--jobs 2"] {
+        let output = room.run(&format!("run ./mine.toml --plan planned {option}"));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && error.contains(option.split(' ').next().unwrap()), "{error}");
+    }
+    room.said("run ./mine.toml --strategy tiering --world sim --plan planned");
+    let error = room.gives_up("trial planned/tasks/tiering-1.json out --dir .");
+    assert!(error.contains("--dir is for --world disk"), "{error}");
+}
+
+#[test]
+fn latencies_of_several_repetitions_are_not_called_means() {
+    let room = room();
+    let shown = room.said("run ./mine.toml --strategy tiering --world sim --repeat 2 -q");
+    let (totals, operations) = shown.split_once("by operation, of the first of 2 repetitions").unwrap();
+    assert!(totals.contains("the mean of 2 repetitions") && operations.contains("p99.9"), "{shown}");
+}

@@ -115,6 +115,10 @@ pub(super) fn survey(source: &dyn Source, seed: u64, observer: &mut dyn Observer
             return Err(cancelled().into());
         }
     }
+    // Few keys, each so often that no sample of their records has room.
+    if keys.len() == 0 && survey.records > 0 {
+        keys.push(&last_key);
+    }
     survey.sampled_keys = keys.len();
     survey.ascending_share = ratio(ascending, survey.records.saturating_sub(1));
     Ok(Input { survey, keys, values })

@@ -133,3 +133,29 @@ fn a_cancelled_comparison_leaves_nothing_behind() {
     assert_eq!(comparison.rows.iter().map(|row| &row.strategy[..]).collect::<Vec<_>>(), ["leveling"]);
     assert_eq!(dir.path().read_dir().unwrap().count(), 0);
 }
+
+/// All copies of a key leave the sample together; with one key it came out empty, and to draw from it panicked.
+#[test]
+fn a_key_that_comes_too_often_for_the_sample_stays_in_it() {
+    struct Same(Vec<u8>);
+    struct Left<'a>(&'a [u8], u64);
+    impl Source for Same {
+        fn describe(&self) -> String {
+            "the same".to_owned()
+        }
+        fn records(&self) -> Option<u64> {
+            None
+        }
+        fn open(&self) -> anyhow::Result<Box<dyn Records + '_>> {
+            Ok(Box::new(Left(&self.0, 30_000)))
+        }
+    }
+    impl Records for Left<'_> {
+        fn next(&mut self) -> anyhow::Result<Option<Record<'_>>> {
+            self.1 = self.1.saturating_sub(1);
+            Ok((self.1 > 0).then_some((self.0, b"v")))
+        }
+    }
+    let input = survey(&Same(vec![b'k'; 1000]), 1, &mut Silent).unwrap();
+    assert_eq!((input.survey.sampled_keys, input.keys.get(0).len()), (1, 1000));
+}

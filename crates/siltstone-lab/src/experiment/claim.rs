@@ -126,8 +126,8 @@ fn verdict(claim: &Claim, values: &[f64]) -> Verdict {
     let holds = if claim.some { values.iter().any(inside) } else { values.iter().all(inside) };
     // Only a ratio has an opposite: on the other side of 1.
     let opposite = |value: &f64| match (claim.at_least, claim.at_most) {
-        (Some(least), None) => least > 1.0 && *value < 1.0 / (1.0 + TREND_TOLERANCE),
-        (None, Some(most)) => most < 1.0 && *value > 1.0 + TREND_TOLERANCE,
+        (Some(least), None) => least >= 1.0 && *value < 1.0 / (1.0 + TREND_TOLERANCE),
+        (None, Some(most)) => most <= 1.0 && *value > 1.0 + TREND_TOLERANCE,
         _ => false,
     };
     if holds {
@@ -184,6 +184,9 @@ mod tests {
         assert_eq!(verdict(&ratio, &[0.5]), Verdict::Reversed);
         assert_eq!(verdict(&ratio, &[3.0, 0.5]), Verdict::Inconclusive, "every value must hold");
         assert_eq!(verdict(&claim("over = \"b.w\"\nat_least = 3.0\nsome = true"), &[3.0, 0.5]), Verdict::Holds);
+        let no_less = claim("over = \"b.w\"\nat_least = 1.0");
+        assert_eq!((verdict(&no_less, &[0.5]), verdict(&no_less, &[0.97])), (Verdict::Reversed, Verdict::Inconclusive));
+        assert_eq!(verdict(&claim("over = \"b.w\"\nat_most = 1.0"), &[2.0]), Verdict::Reversed);
         let range = claim("at_least = 0.6\nat_most = 1.2");
         assert_eq!((verdict(&range, &[0.6]), verdict(&range, &[1.3])), (Verdict::Holds, Verdict::Inconclusive));
         let ends = claim("across = \"ends\"\nat_least = 10.0");

@@ -34,8 +34,8 @@ pub struct TwoPhase {
     pub warm_up_ns: u64,
     /// Throughput is told for each such time.
     pub window_ns: u64,
-    /// The share of the measured rate at which writes come, in percent.
-    pub utilization_percent: u32,
+    /// The share of the measured rate at which writes come, in millionths.
+    pub utilization_millionths: u64,
     /// How they come.
     pub spacing: Spacing,
     /// Sustainable means that 99 % of the writes take no longer, from when they were due.
@@ -105,7 +105,7 @@ pub fn run(
         return Ok(TwoPhaseResult::partial(Some(testing), "the testing phase was not finished"));
     }
     let elapsed_ns = ask.testing_ns - ask.warm_up_ns;
-    let rate = Rate::over(testing.operations, elapsed_ns).times(u64::from(ask.utilization_percent), 100);
+    let rate = Rate::over(testing.operations, elapsed_ns).times(ask.utilization_millionths, 1_000_000);
     let arrivals = Arrivals::steady(rate, ask.spacing);
     let arrivals_per_s = rate.as_f64();
     let Some(running) = phase(&ask.running, &load(arrivals, ask.running_ns), Part::Running, world()?)? else {
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     /// Ten minutes a phase on a disk of 100 kB/s.
-    fn ask(utilization_percent: u32) -> TwoPhase {
+    fn ask(utilization_percent: u64) -> TwoPhase {
         let mut options = Options { write_memory_bytes: 128 << 10, ..Options::default() };
         options.log.segment_bytes = 32 << 10;
         options.keyspace.memtable_bytes = 64 << 10;
@@ -178,7 +178,7 @@ mod tests {
             running_ns: 600 * second,
             warm_up_ns: 100 * second,
             window_ns: 10 * second,
-            utilization_percent,
+            utilization_millionths: utilization_percent * 10_000,
             spacing: Spacing::Poisson,
             p99_limit_ns: second,
         }

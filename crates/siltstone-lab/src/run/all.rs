@@ -1,11 +1,13 @@
 //! All trials of a question: simulated ones side by side, those on disk one at a time.
 
+use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use siltstone::ErrorKind;
 
 use super::folder::Results;
 use super::question::{Place, Task, trials};
@@ -47,13 +49,22 @@ pub fn run_all(
     std::thread::scope(|scope| {
         let work = || board.work(results, scratch, watch);
         let others: Vec<_> = (1..jobs).map(|_| scope.spawn(work)).collect();
-        let mut result = work();
-        for other in others {
-            result = result.and(other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        result
+        let mut ends = vec![work()];
+        ends.extend(others.into_iter().map(|other| other.join().unwrap_or_else(|panic| resume_unwind(panic))));
+        // Whoever was stopped because another one failed can say no more than that.
+        let first = ends.into_iter().min_by_key(|end| match end {
+            Err(error) if !is_cancelled(error) => 0,
+            Err(_) => 1,
+            Ok(()) => 2,
+        });
+        first.unwrap_or(Ok(()))
     })?;
     gather(results)
+}
+
+fn is_cancelled(error: &anyhow::Error) -> bool {
+    let kind = error.chain().find_map(|cause| cause.downcast_ref()).map(siltstone::Error::kind);
+    kind == Some(ErrorKind::Cancelled)
 }
 
 /// What is open and what is being done.

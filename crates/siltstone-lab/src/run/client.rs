@@ -42,10 +42,10 @@ pub(super) enum Outcome {
     Done(u64),
     /// It is a part of a row; the client's next operation is another.
     Part,
-    /// It waits for its batch.
-    Batched,
-    /// It was the last one of its batch, which is written.
-    BatchWritten,
+    /// It found so many records and waits for its batch.
+    Batched(u64),
+    /// It found so many and was the last one of its batch, which is written.
+    BatchWritten(u64),
 }
 
 impl Client {
@@ -143,9 +143,9 @@ impl Client {
         }
         self.rows += 1;
         if self.rows < self.batch_size {
-            return Ok(Outcome::Batched);
+            return Ok(Outcome::Batched(found));
         }
-        self.write_batch().map(|_| Outcome::BatchWritten)
+        self.write_batch().map(|_| Outcome::BatchWritten(found))
     }
 
     fn multi_get(&self, op: &Op<'_>) -> Result<u64> {

@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, anyhow};
 use siltstone::io::Rng;
 use siltstone::{Db, Keyspace};
 
@@ -29,7 +29,6 @@ use super::stage::{Crew, Operations, Stage};
 use super::tally::{Ended, Tally};
 use crate::load::{Arrivals, Rate, Schedule, Wait, World};
 use crate::num::{float, index};
-use crate::workload::OpKind;
 
 /// Windows are no shorter: on disk, and in virtual time, where a phase may be over in less.
 const WINDOW_NS: u64 = 100_000_000;
@@ -50,7 +49,7 @@ pub(super) struct Worker<'o> {
     schedule: Option<Dealt>,
     think_ns: u64,
     /// Operations that wait for their batch.
-    batched: Vec<(OpKind, Option<u64>, u64)>,
+    batched: Vec<Ended>,
 }
 
 impl<'o> Worker<'o> {
@@ -118,7 +117,7 @@ impl Drive<'_> {
         for (n, crew) in self.stage.crews.iter().enumerate() {
             let own;
             (own, rest) = rest.split_at_mut(index(crew.clients));
-            let schedule = self.schedule(n, crew);
+            let schedule = self.schedule(n, crew)?;
             let clients = own.len();
             for (at, worker) in own.iter_mut().enumerate() {
                 worker.client.begin(crew);
@@ -140,11 +139,13 @@ impl Drive<'_> {
     }
 
     /// The times of the `n`-th crew.
-    fn schedule(&self, n: usize, crew: &Crew) -> Option<Schedule> {
+    fn schedule(&self, n: usize, crew: &Crew) -> anyhow::Result<Option<Schedule>> {
         let measured = crew.arrivals.needs().and_then(|phase| self.measured.get(phase).copied());
-        let Arrivals::Open { stretches, spacing } = crew.arrivals.arrivals(measured) else { return None };
+        let arrivals = crew.arrivals.arrivals(measured);
+        arrivals.check().map_err(|what| anyhow!("phase {}: {what}", self.stage.name))?;
+        let Arrivals::Open { stretches, spacing } = arrivals else { return Ok(None) };
         let rng = Rng::new(self.seed).split("arrivals").split(&self.stage.name).split(&n.to_string());
-        Some(Schedule::new(&stretches, spacing, rng))
+        Ok(Some(Schedule::new(&stretches, spacing, rng)))
     }
 
     fn limit_ns(&self) -> u64 {
@@ -169,13 +170,13 @@ impl Drive<'_> {
         let (mut own, mut left) = (workers.iter().filter(|worker| worker.is_own).count(), workers.len());
         let (ended, endings) = mpsc::channel();
         let clock = self.world.clock();
-        let limit_ns = self.limit_ns();
+        let end = End { limit_ns: self.limit_ns(), is_of_time: self.stage.operations.is_none() };
         let mut elapsed_ns = 0;
         std::thread::scope(|scope| {
             for (worker, count) in workers.iter_mut().zip(&counts) {
                 let (ended, stop, clock) = (ended.clone(), &stop, &*clock);
                 scope.spawn(move || {
-                    let result = worker.work(&|| clock.mono_ns() - start_ns, limit_ns, stop, count);
+                    let result = worker.work(&|| clock.mono_ns() - start_ns, end, stop, count);
                     // Nobody listens any more if this thread's parent has panicked.
                     let _ = ended.send((worker.is_own, result));
                 });
@@ -232,9 +233,7 @@ impl Drive<'_> {
             let due_ns = turns[n].take().and_then(|turn| turn.due_ns);
             let worker = &mut workers[n];
             let Some(op) = worker.operations.next()? else {
-                if worker.client.write_batch()? {
-                    worker.batch_ended(world.now_ns() - start_ns);
-                }
+                end_ns = end_ns.max(worker.last_batch(&|| world.now_ns() - start_ns)?);
                 continue;
             };
             let kind = op.kind;
@@ -259,9 +258,7 @@ impl Drive<'_> {
             }
         }
         for worker in workers.iter_mut() {
-            if worker.client.write_batch()? {
-                worker.batch_ended(world.now_ns() - start_ns);
-            }
+            end_ns = end_ns.max(worker.last_batch(&|| world.now_ns() - start_ns)?);
         }
         let elapsed_ns = self.stage.duration_ns.filter(|_| self.stage.operations.is_none()).unwrap_or(end_ns);
         world.wait_until(start_ns + elapsed_ns);
@@ -279,6 +276,14 @@ struct Count {
     done: AtomicU64,
     /// Operations of an open loop that have begun.
     begun_late: AtomicU64,
+}
+
+/// What ends a phase in real time.
+#[derive(Clone, Copy)]
+struct End {
+    limit_ns: u64,
+    /// Nothing but the limit.
+    is_of_time: bool,
 }
 
 /// When a client may begin.
@@ -299,15 +304,21 @@ impl Worker<'_> {
     fn work(
         &mut self,
         now_ns: &dyn Fn() -> u64,
-        limit_ns: u64,
+        End { limit_ns, is_of_time }: End,
         stop: &AtomicBool,
         count: &Count,
     ) -> anyhow::Result<()> {
         let wait = Wait::default();
         let goes_on = || !stop.load(Ordering::Relaxed);
-        while goes_on() {
+        // What is taken from the stream is done: those after it count on that.
+        let mut free_ns = 0;
+        while goes_on() && free_ns < limit_ns {
             let due_ns = self.schedule.as_mut().and_then(Iterator::next);
             if due_ns.is_some_and(|due_ns| due_ns >= limit_ns) {
+                // Nothing is due before the end, which may be far away.
+                if is_of_time {
+                    wait.until(now_ns, limit_ns, &goes_on);
+                }
                 break;
             }
             let Some(op) = self.operations.next()? else { break };
@@ -318,24 +329,30 @@ impl Worker<'_> {
                 break;
             }
             let began_ns = now_ns();
-            if began_ns >= limit_ns {
-                break;
-            }
             count.begun_late.fetch_add(u64::from(due_ns.is_some()), Ordering::Relaxed);
             let mut outcome = self.client.perform(&op)?;
             while outcome == Outcome::Part {
                 outcome = self.rest_of_row()?;
             }
-            self.ended(outcome, Ended { kind, due_ns, began_ns, ended_ns: now_ns(), found: 0 });
+            free_ns = now_ns();
+            self.ended(outcome, Ended { kind, due_ns, began_ns, ended_ns: free_ns, found: 0 });
             count.done.fetch_add(u64::from(self.is_own), Ordering::Relaxed);
-            if self.think_ns > 0 && !wait.until(now_ns, now_ns() + self.think_ns, &goes_on) {
-                break;
+            if self.think_ns > 0 {
+                free_ns = free_ns.saturating_add(self.think_ns).min(limit_ns);
+                wait.until(now_ns, free_ns, &goes_on);
             }
         }
-        if self.client.write_batch()? {
-            self.batch_ended(now_ns());
+        self.last_batch(now_ns).map(|_| ())
+    }
+
+    /// Writes what is left of a batch. Answers when that was over, of one of the phase's own clients, else 0.
+    fn last_batch(&mut self, now_ns: &dyn Fn() -> u64) -> anyhow::Result<u64> {
+        if !self.client.write_batch()? {
+            return Ok(0);
         }
-        Ok(())
+        let ended_ns = now_ns();
+        self.batch_ended(ended_ns);
+        Ok(if self.is_own { ended_ns } else { 0 })
     }
 
     /// The next part of a row that has begun.
@@ -349,9 +366,9 @@ impl Worker<'_> {
             // Its row has not ended.
             Outcome::Part => {}
             Outcome::Done(found) => self.tally.add(&Ended { found, ..ended }),
-            Outcome::Batched => self.batched.push((ended.kind, ended.due_ns, ended.began_ns)),
-            Outcome::BatchWritten => {
-                self.batched.push((ended.kind, ended.due_ns, ended.began_ns));
+            Outcome::Batched(found) => self.batched.push(Ended { found, ..ended }),
+            Outcome::BatchWritten(found) => {
+                self.batched.push(Ended { found, ..ended });
                 self.batch_ended(ended.ended_ns);
             }
         }
@@ -359,8 +376,8 @@ impl Worker<'_> {
 
     /// The writes of a batch end together.
     fn batch_ended(&mut self, ended_ns: u64) {
-        for (kind, due_ns, began_ns) in self.batched.drain(..) {
-            self.tally.add(&Ended { kind, due_ns, began_ns, ended_ns, found: 0 });
+        for batched in self.batched.drain(..) {
+            self.tally.add(&Ended { ended_ns, ..batched });
         }
     }
 }

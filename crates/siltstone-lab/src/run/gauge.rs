@@ -20,6 +20,8 @@ pub(super) struct Gauge {
     /// The process's; 0 in a simulated world.
     pub(super) cpu_s: f64,
     pub(super) memory_bytes: u64,
+    /// The most that it had at any sample.
+    pub(super) most_memory_bytes: u64,
 }
 
 impl Cell for Gauge {
@@ -29,6 +31,7 @@ impl Cell for Gauge {
             cache_misses: self.cache_misses + later.cache_misses,
             stall_ns: self.stall_ns + later.stall_ns,
             cpu_s: self.cpu_s + later.cpu_s,
+            most_memory_bytes: self.most_memory_bytes.max(later.most_memory_bytes),
             ..later
         };
     }
@@ -78,6 +81,7 @@ impl Gauges {
             let now_s = cpu_seconds();
             gauge.cpu_s = now_s - std::mem::replace(before_s, now_s);
             gauge.memory_bytes = resident_bytes();
+            gauge.most_memory_bytes = gauge.memory_bytes;
         }
         // What ends with a window belongs to it.
         self.series.at(at_ns.saturating_sub(1)).absorb(gauge);
@@ -132,5 +136,21 @@ impl Queue {
             all += due.so_far;
         }
         all.saturating_sub(begun)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peak_of_memory_outlives_the_windows() {
+        let mut series: Series<Gauge> = Series::new(10);
+        for (at, memory_bytes) in [(5, 9), (15, 1), (25, 2)] {
+            series.at(at).absorb(Gauge { memory_bytes, most_memory_bytes: memory_bytes, ..Gauge::default() });
+        }
+        series.coarsen(40);
+        let [all] = series.into_cells()[..] else { panic!("one window") };
+        assert_eq!((all.memory_bytes, all.most_memory_bytes), (2, 9));
     }
 }

@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use anyhow::{Context, bail, ensure};
-use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
+use serde::de::{DeserializeOwned, Error as _};
+use serde::{Deserialize, Deserializer, Serialize};
 use siltstone::Options;
 use siltstone::io::sim::Device;
 
@@ -54,8 +54,18 @@ pub struct SimDevice {
     pub sync_ns: u64,
     /// Only what flushes and merges write is charged (luo19 section 3.1).
     pub background_writes_only: bool,
-    /// Nanoseconds that an operation costs its client, beyond what it waits for.
+    /// Nanoseconds that an operation costs its client, beyond what it waits for; from 1 to a second's.
+    #[serde(deserialize_with = "some_time")]
     pub operation_ns: u64,
+}
+
+/// A get from memory would take no virtual time, and a phase of such gets never end.
+fn some_time<'de, D: Deserializer<'de>>(ns: D) -> Result<u64, D::Error> {
+    let ns = u64::deserialize(ns)?;
+    if (1..=1_000_000_000).contains(&ns) {
+        return Ok(ns);
+    }
+    Err(D::Error::custom(format!("operation_ns: found {ns}, expected 1 to 1000000000")))
 }
 
 impl Default for SimDevice {

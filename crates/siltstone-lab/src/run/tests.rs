@@ -301,3 +301,69 @@ fn the_size_of_what_is_loaded_is_known_beforehand() {
         assert!(found > 1_000_000, "{name}: {found}");
     }
 }
+
+fn rows(question: Question, jobs: usize) -> anyhow::Result<Vec<Row>> {
+    let dir = tempfile::tempdir().unwrap();
+    let results = Results::create(&dir.path().join("out"), question).unwrap();
+    run_all(&results, jobs, None, &go_on)
+}
+
+/// Whoever was stopped because of another's error came first, so a run that failed was called interrupted.
+#[test]
+fn of_several_trials_the_one_that_failed_is_told() {
+    for _ in 0..10 {
+        let mut question = question(MIX, &["leveling", "tiering", "one-leveling", "leveldb"], Place::Sim, 1);
+        question.strategies[1].text = "no such strategy".to_owned();
+        let error = format!("{:#}", rows(question, 4).unwrap_err());
+        assert!(error.contains("trial tiering-1") && error.contains("no such strategy"), "{error}");
+    }
+}
+
+const TIMED: &str = r#"
+name = "timed"
+records = 100
+[[phase]]
+name = "load"
+operations = "100%"
+mix = [{ do = "insert" }]
+[[phase]]
+name = "timed"
+"#;
+
+/// A phase that lasts half a second ended when nothing was due any more, or when its clients had thought.
+#[test]
+fn time_ends_a_phase_on_disk_as_in_the_simulation() {
+    let stretches = r#"arrivals = { kind = "stretches", of = [{ per_second = 1000.0, for = "100ms" }, { per_second = 0.0, for = "10s" }] }"#;
+    for how in [stretches, "think = \"3s\""] {
+        let text = format!("{TIMED}duration = \"500ms\"\n{how}\nmix = [{{ do = \"update\" }}]\n");
+        for world in [Place::Sim, Place::Disk] {
+            let rows = rows(question(&text, &["leveling"], world, 1), 1).unwrap();
+            let elapsed_s = rows[0].phases[1].elapsed_s;
+            assert!((0.5..2.0).contains(&elapsed_s), "{how}, {}: {elapsed_s}", world.name());
+        }
+    }
+}
+
+/// The last batch of a client that was not full ended after the phase did; reads of a batched read-modify-write found nothing.
+#[test]
+fn what_waits_for_its_batch_is_in_the_figures() {
+    let text = format!(
+        "{TIMED}operations = 400\nclients = 4\nbatch = 1000\ndurability = \"sync\"\nmix = [{{ do = \"read-modify-write\" }}]\n"
+    );
+    let mut question = question(&text, &["leveling"], Place::Sim, 1);
+    question.device = Some(SimDevice { sync_ns: 1_000_000_000, ..SimDevice::default() });
+    let phase = &rows(question, 1).unwrap()[0].phases[1];
+    let of = &phase.kinds["read-modify-write"];
+    assert!(phase.elapsed_s >= 1.0, "{phase:?}");
+    assert_eq!((of.count, of.found), (400, 400));
+}
+
+/// Gets from memory took no virtual time, and a phase of them no end.
+#[test]
+fn a_device_without_time_is_refused() {
+    let task = &question(CLIENTS, &["leveling"], Place::Sim, 1).tasks().unwrap()[0];
+    let text = serde_json::to_string(task).unwrap();
+    assert!(Task::parse(&text).is_ok());
+    let text = text.replace("\"operation_ns\":20000", "\"operation_ns\":0");
+    assert!(Task::parse(&text).unwrap_err().to_string().contains("operation_ns: found 0"));
+}

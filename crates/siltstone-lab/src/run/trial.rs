@@ -193,7 +193,7 @@ impl Run<'_, '_> {
         let length_ns = windows.length_ns();
         let (windows, gauges) = (windows.into_cells(), gauges.into_cells());
         self.write_windows(&stage.name, start_ns, elapsed_ns, length_ns, &windows, &gauges)?;
-        self.memory_bytes = gauges.iter().map(|gauge| gauge.memory_bytes).max().unwrap_or(0).max(self.memory_bytes);
+        self.memory_bytes = gauges.iter().map(|gauge| gauge.most_memory_bytes).fold(self.memory_bytes, u64::max);
         let settled_ns = if stage.settle_after { self.settle(n)? } else { 0 };
         if !stage.is_warm_up {
             self.counted += Totals::now(&self.db) - before;

@@ -14,10 +14,11 @@ mod observe;
 mod phases;
 mod toml;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 
 use super::Source;
+use crate::workload::Spec;
 use observe::{Observer, Population};
 
 pub use arrivals::ArrivalFit;
@@ -75,6 +76,8 @@ pub struct OpFit {
     pub kind: &'static str,
     /// Operations.
     pub count: u64,
+    /// Of inserts: of keys that had been deleted.
+    pub reused: u64,
     /// Its share of the phase.
     pub share: f64,
     /// Which keys; none for kinds that choose none.
@@ -88,7 +91,7 @@ pub struct OpFit {
 /// Describes what `open` opens, which is read twice. `watch` is told the operations so far and the share of the work, and ends it by answering false.
 ///
 /// # Errors
-/// Damage; a broken line; a trace without operations; if it was ended.
+/// Damage; a broken line; a trace without operations, or with such as no spec allows; if it was ended.
 pub fn fit(
     name: &str,
     open: &mut dyn FnMut() -> Result<Source>,
@@ -123,5 +126,6 @@ pub fn fit(
     };
     let keyspaces = population.keyspaces();
     fit.spec = toml::text(name, &mut fit, &keyspaces);
+    Spec::parse(&fit.spec, name).context("no workload spec can say what is in it")?;
     Ok(fit)
 }

@@ -107,8 +107,8 @@ pub fn replay(
             bail!("a speed of {speed}: it must be above 0");
         }
     }
-    let mut client =
-        Client::new(db, ask.durability, header.hashed_beyond.is_some(), matches!(source, Source::Trace(_)));
+    let knows_found = matches!(source, Source::Trace(_)) && !header.is_untimed;
+    let mut client = Client::new(db, ask.durability, header.hashed_beyond.is_some(), knows_found);
     let mut tallies: BTreeMap<&'static str, Tally> = BTreeMap::new();
     let start_ns = world.now_ns();
     let (mut done, mut is_partial) = (0u64, false);

@@ -305,6 +305,9 @@ fn text_comes_back_and_broken_lines_are_refused() {
     let result = replay(&mut Source::open(&text).unwrap(), &db, &world, ask, &mut |_| true).unwrap();
     assert_eq!((result.range_deletes, result.range_deleted_keys, result.kinds["range"].found), (1, 1, 2));
     assert_eq!(db.default_keyspace().get("a").unwrap().as_deref(), Some(&b"4444"[..]));
+    // The text does not say what was found, and neither does the trace that was made of it.
+    let again = replay(&mut Source::open(&trace).unwrap(), &db, &world, ask, &mut |_| true).unwrap();
+    assert_eq!((result.found_as_recorded, again.found_as_recorded), (None, None));
     let paced = Replay { pace: Pace::Recorded(1.0), durability: None };
     assert!(replay(&mut Source::open(&text).unwrap(), &db, &world, paced, &mut |_| true).is_err());
     for wrong in ["X a", "I a", "I", "Q a b", "D ", "S a", "R a b c", "q a", "I  v"] {
@@ -358,4 +361,100 @@ fn what_a_trace_holds_is_shown() {
     std::fs::write(&path, bytes).unwrap();
     let shown = show(&mut Source::open(&path).unwrap(), Show { first: 9, hex: false }, &mut |_, _| true).unwrap();
     assert!(shown.operations == 0 && shown.error.as_ref().unwrap().contains("offset 48"), "{:?}", shown.error);
+}
+
+/// Writes a trace of `ops`, `gap_ns` apart, in the keyspaces 0 and 1.
+fn written(path: &Path, gap_ns: u64, ops: impl IntoIterator<Item = Op>) {
+    let fs: Arc<dyn Fs> = Arc::new(RealFs);
+    let header = TraceHeader { began_ns: 1, hashed_beyond: None, is_untimed: false };
+    let _ = std::fs::remove_file(path);
+    let mut writer = TraceWriter::create(&fs, path, &header).unwrap();
+    let names =
+        [(0, "default"), (1, "other")].map(|(n, name)| Op::Keyspace { id: KeyspaceId(n), name: name.to_owned() });
+    for (at, op) in names.into_iter().chain(ops).enumerate() {
+        writer.push(&Record { at_ns: gap_ns * crate::num::count(at), op }).unwrap();
+    }
+    writer.finish().unwrap();
+}
+
+fn put(keyspace: u32, key: &str) -> Op {
+    let write = Write { keyspace: KeyspaceId(keyspace), key: key.to_owned().into(), value_len: Some(3) };
+    Op::Write(write, Durability::Buffered)
+}
+
+fn multi_get(keys: &[(&str, bool)]) -> Op {
+    let keys = keys.iter().map(|(key, is_there)| (key.to_string().into(), is_there.then_some(3))).collect();
+    Op::MultiGet { keyspace: KeyspaceId(0), keys }
+}
+
+/// Whatever was fitted is a spec that `run` takes and that does not end for want of keys. Each of these was refused, or ended so.
+#[test]
+fn what_is_fitted_can_be_run() {
+    let folder = folder();
+    let path = folder.path().join("odd.trace");
+    let runs = |what: &str, path: &Path| {
+        let fit = fitted(path);
+        let spec = Spec::parse(&fit.spec, what).unwrap();
+        let mut generator = Generator::new(&spec, 0).unwrap();
+        loop {
+            while generator.next().unwrap_or_else(|error| panic!("{what}: {error}\n{}", fit.spec)).is_some() {}
+            if !generator.next_phase() {
+                return fit;
+            }
+        }
+    };
+    let text = folder.path().join("odd.txt");
+    for lines in ["Q a\nQ b\n", "S a b\n", "D a\n"] {
+        std::fs::write(&text, lines).unwrap();
+        assert!(runs(lines, &text).notes.iter().any(|note| note.contains("before anything was seen stored")));
+    }
+    // A cache, or sessions: keys go and come back.
+    let load = (0..1000).map(|i| format!("I k{i:05} v\n"));
+    let churn = (0..5000).map(|i| format!("D k{0:05}\nI k{0:05} v\n", i * 7 % 1000));
+    std::fs::write(&text, load.chain(churn).collect::<String>()).unwrap();
+    let fit = runs("churn", &text);
+    let last = fit.phases.last().unwrap();
+    let insert = last.mix.iter().find(|op| op.kind == "insert").unwrap();
+    assert!(insert.reused > 4000 && insert.reused == insert.count, "{}", fit.spec);
+    // An operation an hour; two keyspaces and calls over several keys.
+    written(&path, 3_600_000_000_000, (0..6).map(|i| put(0, &format!("k{i}"))));
+    runs("an hour apart", &path);
+    let ops = (0..500).map(|i| put(i % 2, &format!("k{i}")));
+    written(&path, 1000, ops.chain([multi_get(&[("k0", true), ("k2", true)])]));
+    assert!(runs("two keyspaces", &path).notes.iter().any(|note| note.contains("`multi-get` is a `get`")));
+}
+
+/// A multi-get stores nothing: its first key passed for stored though it was not found, and those after it never did.
+#[test]
+fn a_multi_get_tells_which_keys_are_there() {
+    let folder = folder();
+    let path = folder.path().join("multi.trace");
+    let keys: Vec<String> = (0..300).map(|i| format!("k{i:05}")).collect();
+    written(&path, 1000, keys.iter().flat_map(|key| [multi_get(&[(key, false)]), put(0, key)]));
+    let fit = fitted(&path);
+    let count = |kind: &str| -> u64 {
+        let ops = fit.phases.iter().flat_map(|phase| &phase.mix);
+        ops.filter(|op| op.kind == kind).map(|op| op.count).sum()
+    };
+    assert_eq!((count("insert"), count("update")), (300, 0), "{}", fit.spec);
+    written(&path, 1000, [multi_get(&[("a", true), ("b", true), ("c", false)])]);
+    assert_eq!(fitted(&path).keys, 2);
+}
+
+/// A get that turned out to be half of a read-modify-write still counted as one in sequence: random gets were called sequential.
+#[test]
+fn gets_that_are_taken_back_leave_no_sequence() {
+    let folder = folder();
+    let path = folder.path().join("pairs.txt");
+    let mut rng = Rng::new(3);
+    let load = (0..1000).map(|i| format!("I k{i:05} v\n"));
+    let cycles = (0..3000).map(|i| {
+        let (a, b, c) = (2 * i % 1000, (2 * i + 1) % 1000, rng.below(1000));
+        format!("Q k{a:05}\nU k{a:05} v\nQ k{b:05}\nU k{b:05} v\nQ k{c:05}\n")
+    });
+    std::fs::write(&path, load.chain(cycles).collect::<String>()).unwrap();
+    let fit = fitted(&path);
+    let get = fit.phases.last().unwrap().mix.iter().find(|op| op.kind == "get").unwrap().access.clone().unwrap();
+    assert_eq!(get.law, AccessLaw::Uniform, "{get:?}");
+    assert!(get.tried.values().all(|distance| *distance >= 0.0), "{get:?}");
 }

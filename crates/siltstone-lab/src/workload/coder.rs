@@ -4,7 +4,7 @@ use anyhow::ensure;
 use siltstone::io::Rng;
 
 use super::file::KeyFile;
-use super::keyset::{Alphabet, KeySpec, Order, Segment};
+use super::keyset::{Alphabet, KeySpec, Order, Segment, near_half};
 use super::permutation::{Permutation, mix};
 use super::picker::{Picker, pick_for};
 use super::size::SizePicker;
@@ -37,12 +37,12 @@ impl Places {
             Order::Random => Places::Dense(Permutation::new(capacity, &mut seed.split("order"))),
             Order::Hashed => Places::Hashed(Permutation::new(form_slots.min(1 << 62), &mut seed.split("order"))),
             Order::NearSorted { share, distance } => Places::Near {
-                half: (distance / 2).max(1),
+                half: near_half(distance),
                 share: floor(share * 18_446_744_073_709_551_616.0),
                 salt: seed.split("order").next_u64(),
             },
         };
-        let most = capacity.saturating_mul(2);
+        let most = order.reach(capacity).saturating_mul(2);
         ensure!(
             most <= form_slots,
             "{capacity} keys and the gaps between them do not fit into a form with {form_slots} keys"

@@ -332,10 +332,11 @@ impl Generator {
             return Ok(Buffers::bare(kind));
         }
         let keyspace = self.keyspace(number);
+        let (index, prefix_bytes) = self.entries.get(choice.entry).copied().unwrap_or((None, usize::MAX));
         if choice.is_whole {
+            let keyspace = index.map_or(Ok(keyspace), |at| self.index_keyspace(at))?;
             return Ok(Op { keyspace, count: choice.count, ..Buffers::bare(kind) });
         }
-        let (index, prefix_bytes) = self.entries.get(choice.entry).copied().unwrap_or((None, usize::MAX));
         if let Some(at) = index {
             return self.read_index(choice, at);
         }
@@ -384,8 +385,13 @@ impl Generator {
         self.read_index(choice, at).map(|op| Op { count: 1, continues: !is_last, ..op })
     }
 
+    fn index_keyspace(&self, at: usize) -> anyhow::Result<u16> {
+        u16::try_from(self.spec.keyspaces.len().max(1) + at).context("a spec has fewer keyspaces")
+    }
+
     /// An operation on the index entry of a row.
     fn read_index(&mut self, choice: Choice, at: usize) -> anyhow::Result<Op<'_>> {
+        let keyspace = self.index_keyspace(at)?;
         let Index { picker, cardinality, salt } = &mut self.indexes[at];
         let value = pick_for(picker, choice.number, *salt, *cardinality);
         let buffers = &mut self.buffers;
@@ -397,13 +403,7 @@ impl Generator {
             rest /= 10;
         }
         self.coder.write(choice.number, choice.bit, &mut buffers.key)?;
-        let keyspace = self.spec.keyspaces.len().max(1) + at;
-        Ok(Op {
-            keyspace: u16::try_from(keyspace).context("a spec has fewer keyspaces")?,
-            key: &buffers.key,
-            count: choice.count,
-            ..Buffers::bare(choice.kind)
-        })
+        Ok(Op { keyspace, key: &buffers.key, count: choice.count, ..Buffers::bare(choice.kind) })
     }
 }
 

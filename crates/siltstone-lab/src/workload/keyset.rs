@@ -130,6 +130,23 @@ pub enum Order {
     },
 }
 
+impl Order {
+    /// How many places the numbers below `capacity` take: displaced keys change places within whole blocks.
+    pub(super) fn reach(&self, capacity: u64) -> u64 {
+        match *self {
+            Order::NearSorted { distance, .. } => {
+                capacity.checked_next_multiple_of(2 * near_half(distance)).unwrap_or(u64::MAX)
+            }
+            _ => capacity,
+        }
+    }
+}
+
+/// Half a block of an order that is nearly sorted.
+pub(super) fn near_half(distance: u64) -> u64 {
+    (distance / 2).max(1)
+}
+
 /// The letters of a number.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

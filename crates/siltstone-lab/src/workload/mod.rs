@@ -69,4 +69,4 @@ pub use values::{ValueSource, value_belongs};
 pub use zipf::Zipf;
 
 /// Goes up whenever the same workload gives another stream. It stands in every result.
-pub const GENERATOR_VERSION: u32 = 2;
+pub const GENERATOR_VERSION: u32 = 3;

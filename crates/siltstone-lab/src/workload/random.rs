@@ -49,10 +49,11 @@ fn log_gamma_number(shape: f64, rng: &mut Rng) -> f64 {
     }
 }
 
-/// Beta: x / (x + y) of two gamma numbers.
+/// Beta: x / (x + y) of two gamma numbers, below 1. With small parameters many come nearer to 1 than a float can, as many as to 0, where it can: drawn
+/// anew, they would be missing there.
 pub(super) fn beta(a: f64, b: f64, rng: &mut Rng) -> f64 {
     let (x, y) = (log_gamma_number(a, rng), log_gamma_number(b, rng));
-    1.0 / (1.0 + libm::exp(y - x))
+    (1.0 / (1.0 + libm::exp(y - x))).min(1.0 - f64::EPSILON / 2.0)
 }
 
 /// Pareto of the second kind (Lomax), beginning at 0.

@@ -276,7 +276,11 @@ impl SizePicker {
             }
             Kind::Weibull { scale, shape, .. } => random::weibull(scale, shape, rng),
             Kind::Poisson { mean, .. } => random::poisson(mean, rng),
-            Kind::Beta { alpha, beta, min, max } => float(min) + float(max - min + 1) * random::beta(alpha, beta, rng),
+            Kind::Beta { alpha, beta, min, max } => {
+                let x = float(min) + float(max - min + 1) * random::beta(alpha, beta, rng);
+                // The sum may be rounded up to the next size.
+                x.min(float(max) + 0.5)
+            }
             Kind::Constant { .. }
             | Kind::Uniform { .. }
             | Kind::Zipf { .. }

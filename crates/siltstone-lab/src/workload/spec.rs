@@ -179,23 +179,33 @@ impl Spec {
         };
         let Ok(mut table) = toml::from_str::<toml::Table>(&text) else { return Spec::parse(&text, &origin) };
         if shipped.is_none() {
-            resolve_paths(&mut table, Path::new(&origin).parent().unwrap_or(Path::new("")));
+            resolve_paths(&mut table, Path::new(&origin).parent().unwrap_or(Path::new("")))?;
         }
-        let apply = |table: &mut toml::Table, (name, value): &(String, toml::Value)| {
-            setting::set(table, name, value.clone()).map_err(|what| anyhow::anyhow!("{name}: {what}"))
-        };
         // The text may name a file of keys that is not there, if a setting names another.
         let mut of_keys = set.iter().filter(|(name, _)| name.starts_with("keys."));
         of_keys.try_for_each(|setting| apply(&mut table, setting))?;
+        resolve_paths(&mut table, Path::new(""))?;
         // As it stands first, so that messages tell the lines of the file.
         let spec = Spec::parse_counted(&text, &origin, count_records(&table)?)?;
         set.iter().try_for_each(|setting| apply(&mut table, setting))?;
+        resolve_paths(&mut table, Path::new(""))?;
         if set.is_empty() && !spec.has_paths() {
             return Ok(spec);
         }
         let names: Vec<&str> = set.iter().map(|(name, _)| &name[..]).collect();
         let changed = if set.is_empty() { origin } else { format!("{origin} with {}", names.join(", ")) };
         Spec::parse_counted(&toml::to_string(&table)?, &changed, count_records(&table)?)
+    }
+
+    /// The spec of a [`text`](Self::text) with the settings of `set`, as in [`choose`](Self::choose).
+    ///
+    /// # Errors
+    /// If a setting names nothing, or with them the spec is wrong.
+    pub fn with(text: &str, set: &[(String, toml::Value)]) -> anyhow::Result<Spec> {
+        let mut table: toml::Table = text.parse()?;
+        set.iter().try_for_each(|setting| apply(&mut table, setting))?;
+        resolve_paths(&mut table, Path::new(""))?;
+        Spec::parse(&toml::to_string(&table)?, "the workload with what is set")
     }
 
     /// The specs that come with Siltstone: names and texts.
@@ -236,6 +246,10 @@ impl Spec {
     }
 }
 
+fn apply(table: &mut toml::Table, (name, value): &(String, toml::Value)) -> anyhow::Result<()> {
+    setting::set(table, name, value.clone()).map_err(|what| anyhow::anyhow!("{name}: {what}"))
+}
+
 /// The keys of the file that they come from, where nobody says how many records there are.
 fn count_records(table: &toml::Table) -> anyhow::Result<Option<u64>> {
     let known = table.get("records").and_then(toml::Value::as_integer).is_some_and(|records| records > 0);
@@ -261,20 +275,22 @@ fn read(argument: &str) -> anyhow::Result<String> {
     );
 }
 
-/// Turns every relative `path` into one from where the program runs.
-fn resolve_paths(table: &mut toml::Table, base: &Path) {
+/// Turns every relative `path` into an absolute one: results are gone on with from another folder, too, where the same name is another file.
+fn resolve_paths(table: &mut toml::Table, base: &Path) -> anyhow::Result<()> {
     for (name, value) in table.iter_mut() {
         match value {
             toml::Value::String(path) if name == "path" && Path::new(&path).is_relative() => {
-                *path = base.join(&*path).to_string_lossy().into_owned();
+                let absolute = std::path::absolute(base.join(&*path)).with_context(|| format!("path = {path:?}"))?;
+                *path = absolute.to_string_lossy().into_owned();
             }
-            toml::Value::Table(inner) => resolve_paths(inner, base),
+            toml::Value::Table(inner) => resolve_paths(inner, base)?,
             toml::Value::Array(values) => {
                 for inner in values.iter_mut().filter_map(toml::Value::as_table_mut) {
-                    resolve_paths(inner, base);
+                    resolve_paths(inner, base)?;
                 }
             }
             _ => {}
         }
     }
+    Ok(())
 }

@@ -350,6 +350,15 @@ fn keys_and_values_from_a_file() {
     // Counted, if the spec does not say how many.
     std::fs::write(&file, text).unwrap();
     assert_eq!(Spec::choose(file.to_str().unwrap(), &[]).unwrap().records, 1000);
+    // Results are gone on with from another folder, too.
+    let absolute = |path: &std::path::Path| format!("path = {:?}", std::path::absolute(path).unwrap());
+    assert!(spec.text().contains(&absolute(&path)), "{}", spec.text());
+    let up = "../".repeat(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).components().count() - 1);
+    let relative = format!("{up}{}", path.strip_prefix("/").unwrap().display());
+    let set = [("keys.path".to_owned(), toml::Value::from(relative.clone()))];
+    let other = Spec::choose("real-data", &set).unwrap();
+    assert!(other.text().contains(&absolute(std::path::Path::new(&relative))), "{}", other.text());
+    assert_eq!(Spec::with(other.text(), &set).unwrap().text(), other.text());
     // More than there are.
     let more = Spec::choose(file.to_str().unwrap(), &[("records".to_owned(), 1001.into())]).unwrap();
     let error = format!("{:#}", Generator::new(&more, 0).unwrap_err());
@@ -500,6 +509,8 @@ fn wrong_specs_are_refused_with_their_line_and_what_would_be_right() {
         run("batch = 0"),
         run("arrivals = { kind = \"open\", per_second = 0.0 }"),
         run("arrivals = { kind = \"share\", of_maximum = 0.95, of_phase = \"lode\" }"),
+        run("arrivals = { kind = \"share\", of_maximum = 1e-7, of_phase = \"load\" }"),
+        run("arrivals = { kind = \"stretches\", of = [{ per_second = 1e-7, for = \"1s\" }] }"),
         run("arrivals = \"open\""),
         run("shift = \"slow\""),
         run("duration = \"soon\""),
@@ -518,6 +529,7 @@ fn wrong_specs_are_refused_with_their_line_and_what_would_be_right() {
             "kind = \"composite\"\nsegments = [{ kind = \"choice\", of = [\"a\", \"bc\"] }, { kind = \"number\" }, { kind = \"choice\", of = [\"a\", \"bc\"] }]",
         ),
         keys("kind = \"string\"\nbytes = 12\norder = { kind = \"near-sorted\", share = 2.0, distance = 5 }"),
+        keys("kind = \"string\"\nbytes = 4\norder = { kind = \"near-sorted\", share = 0.5, distance = 12000 }"),
         ("[[phase]]\nname = \"load\"", "[values]\nchecked = true\nbytes = 5\n\n[[phase]]\nname = \"load\"".into()),
         ("[[phase]]\nname = \"load\"", "[values]\ncontent = \"file\"\n\n[[phase]]\nname = \"load\"".into()),
         kind("do = \"secondary-range-delete\""),
@@ -558,4 +570,35 @@ fn the_specs_of_the_documents_are_right() {
         }
     }
     assert!(seen >= 3, "{seen} specs");
+}
+
+/// Swaps reach to the end of the last block: keys there had one digit too few, and were those of others.
+#[test]
+fn a_nearly_sorted_order_repeats_no_key() {
+    let text = "name = \"n\"\nrecords = 4999\n[keys]\nkind = \"string\"\nbytes = 5\norder = { kind = \"near-sorted\", share = 0.5, distance = 2000 }\n\
+                [[phase]]\nname = \"load\"\noperations = \"100%\"\nmix = [{ do = \"insert\" }]\n";
+    assert!(Spec::parse(&text.replace("bytes = 5", "bytes = 4"), "n").unwrap_err().to_string().contains("do not fit"));
+    let mut generator = Generator::new(&Spec::parse(text, "n").unwrap(), 0).unwrap();
+    let mut keys = std::collections::BTreeSet::new();
+    while let Some(op) = generator.next().unwrap() {
+        assert!(keys.insert(op.key.to_vec()), "{:?} twice", op.key);
+    }
+    assert_eq!(keys.len(), 4999);
+}
+
+/// It read the rows whatever `index` said, and always the same one of several keyspaces.
+#[test]
+fn a_scan_of_everything_reads_what_it_names() {
+    let text = "name = \"s\"\nrecords = 10\n[[index]]\nname = \"by\"\ncardinality = 5\n[[phase]]\nname = \"load\"\noperations = \"100%\"\n\
+                mix = [{ do = \"insert\" }]\n[[phase]]\nname = \"all\"\noperations = 1\nmix = [{ do = \"scan\", whole = true, index = \"by\" }]\n";
+    let spec = Spec::parse(text, "s").unwrap();
+    let mut generator = Generator::new(&spec, 0).unwrap();
+    while generator.next().unwrap().is_some() {}
+    assert!(generator.next_phase());
+    let keyspace = usize::from(generator.next().unwrap().unwrap().keyspace);
+    assert_eq!(spec.keyspace_names()[keyspace], "by");
+    let two = text.replace("[[index]]", "[[keyspace]]\nname = \"a\"\n[[keyspace]]\nname = \"b\"\n[[index]]");
+    assert!(Spec::parse(&two, "s").is_ok());
+    let error = Spec::parse(&two.replace(", index = \"by\"", ""), "s").unwrap_err().to_string();
+    assert!(error.contains("several"), "{error}");
 }

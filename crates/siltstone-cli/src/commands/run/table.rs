@@ -52,15 +52,14 @@ pub(super) fn text(question: &Question, rows: &[Row]) -> anyhow::Result<String> 
     // Rows stand by strategy, then repetition.
     let of_strategies: Vec<&[Row]> = rows.chunk_by(|a, b| a.strategy == b.strategy).collect();
     out += &totals(&of_strategies);
+    if question.repeat > 1 {
+        let repeat = question.repeat;
+        out += &format!("each figure is the mean of {repeat} repetitions; +- is the largest distance from it\n\n");
+        out += &format!("by operation, of the first of {repeat} repetitions:");
+    }
     out += "\n";
     out += &operations(&of_strategies);
     out += "\n* best of the column\n";
-    if question.repeat > 1 {
-        out += &format!(
-            "each figure is the mean of {} repetitions; +- is the largest distance from it\n",
-            question.repeat
-        );
-    }
     for (name, meaning) in DEFINITIONS {
         out += &format!("{name}: {meaning}\n");
     }

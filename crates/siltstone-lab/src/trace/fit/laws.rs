@@ -27,6 +27,8 @@ pub(super) struct Accesses {
     was_kept: bool,
     last: Option<u32>,
     in_sequence: u64,
+    /// These two before the last access.
+    before: (Option<u32>, u64),
 }
 
 /// A law of access, as a spec has it.
@@ -59,6 +61,7 @@ pub struct AccessFit {
 
 impl Accesses {
     pub(super) fn add(&mut self, number: u32, stored: u32) {
+        self.before = (self.last, self.in_sequence);
         let follows = self.last.is_some_and(|last| number == last.wrapping_add(1) || number == 0 && last + 1 >= stored);
         self.in_sequence += u64::from(follows);
         self.last = Some(number);
@@ -84,6 +87,7 @@ impl Accesses {
     pub(super) fn take_back(&mut self) {
         if self.seen > 0 {
             self.seen -= 1;
+            (self.last, self.in_sequence) = self.before;
             if self.was_kept {
                 self.kept.pop();
                 self.was_kept = false;

@@ -1,6 +1,6 @@
 //! What is remembered of each operation.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Bound;
 
 use anyhow::{Result, bail};
@@ -62,6 +62,8 @@ impl Population {
 #[derive(Default)]
 struct Seen {
     count: u64,
+    /// Of inserts: keys that had been deleted.
+    reused: u64,
     accesses: Accesses,
     lengths: Sizes,
     prefixes: Sizes,
@@ -94,6 +96,8 @@ pub(super) struct Observer<'a> {
     done: u64,
     /// Keys that are known to be stored at this point of the second reading: their numbers are below this.
     stored: u32,
+    /// Hashes of the keys that were deleted and not stored again.
+    gone: HashSet<u64>,
     /// A lookup whose key the next operation may store.
     looked: Option<(u64, u32)>,
     lost: u64,
@@ -128,6 +132,7 @@ impl<'a> Observer<'a> {
             is_untimed,
             done: 0,
             stored: 0,
+            gone: HashSet::new(),
             looked: None,
             lost: 0,
             left_out: 0,
@@ -195,12 +200,13 @@ impl<'a> Observer<'a> {
             }
             Op::Get { keyspace, key, found } => self.get(*keyspace, key, found.is_some(), each),
             Op::MultiGet { keyspace, keys } => {
-                for (key, found) in keys {
-                    self.look(*keyspace, key, found.is_some());
+                let mut first = None;
+                for (at, (key, found)) in keys.iter().enumerate() {
+                    let is_there = self.look(*keyspace, key, found.is_some());
+                    let number = self.number(*keyspace, key, is_there)?;
+                    first = if at == 0 { number } else { first };
                 }
-                let first = keys.first().map(|(key, _)| key);
-                let number = first.map_or(Ok(None), |key| self.number(*keyspace, key, true))?;
-                self.add(OpKind::MultiGet, number, Some(count(keys.len())), each);
+                self.add(OpKind::MultiGet, first, Some(count(keys.len())), each);
                 Ok(())
             }
             Op::Range { keyspace, lower, upper, forward, backward, .. } => {
@@ -299,10 +305,12 @@ impl<'a> Observer<'a> {
         };
         let Some(length) = write.value_len else {
             let number = self.number(write.keyspace, &write.key, false)?;
-            let kind = if known { OpKind::Delete } else { OpKind::DeleteMissing };
-            self.add(kind, number.filter(|_| known), None, each);
+            let is_there = known && self.gone.insert(hash);
+            let kind = if is_there { OpKind::Delete } else { OpKind::DeleteMissing };
+            self.add(kind, number.filter(|_| is_there), None, each);
             return Ok(());
         };
+        let comes_back = known && self.gone.remove(&hash);
         if let Some(population) = &mut self.learning {
             *population.value_bytes.entry(u64::from(length)).or_default() += 1;
             if !known {
@@ -315,6 +323,9 @@ impl<'a> Observer<'a> {
         let number = self.number(write.keyspace, &write.key, true)?;
         if !known {
             self.stored = self.stored.max(number.map_or(0, |number| number.saturating_add(1)));
+            self.add(OpKind::Insert, None, None, each);
+        } else if comes_back {
+            self.phase().kinds.entry(OpKind::Insert).or_default().reused += 1;
             self.add(OpKind::Insert, None, None, each);
         } else if self.looked.is_some_and(|(looked, _)| looked == hash) {
             self.take_back_get();
@@ -348,6 +359,7 @@ impl<'a> Observer<'a> {
             found
         } else {
             match (&self.learning, self.learnt) {
+                _ if self.gone.contains(&hash) => false,
                 (Some(population), _) => population.numbers.contains_key(&hash),
                 (None, Some(population)) => population.numbers.get(&hash).is_some_and(|n| *n < self.stored),
                 (None, None) => false,
@@ -465,6 +477,7 @@ impl Phase {
             .map(|(kind, seen)| OpFit {
                 kind: kind.name(),
                 count: seen.count,
+                reused: seen.reused,
                 share: ratio(seen.count, self.operations),
                 access: seen.accesses.fit(),
                 length: (!seen.lengths.is_empty()).then(|| fit_sizes(&seen.lengths)),

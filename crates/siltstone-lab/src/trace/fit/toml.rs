@@ -3,15 +3,28 @@
 use std::fmt::Write as _;
 
 use super::{AccessLaw, ArrivalFit, Fit, OpFit, PhaseFit, SizeFit, SizeShape};
-use crate::num::{float, floor};
+use crate::num::{float, floor, ratio};
 
 /// The spec. What it cannot say is added to the notes.
 pub(super) fn text(name: &str, fit: &mut Fit, keyspaces: &[(String, u64)]) -> String {
     let mut out = String::new();
-    let inserted: u64 =
-        fit.phases.iter().flat_map(|phase| &phase.mix).filter(|op| op.kind == "insert").map(|op| op.count).sum();
-    let fills = fit.phases.iter().flat_map(|phase| &phase.mix).any(|op| op.kind == "upsert");
-    let records = if fills { fit.keys } else { fit.preloaded + inserted }.max(1);
+    if keyspaces.len() > 1 {
+        keep_to_one_keyspace(fit);
+    }
+    let ops = || fit.phases.iter().flat_map(|phase| &phase.mix);
+    let inserted: u64 = ops().filter(|op| op.kind == "insert").map(|op| op.count - op.reused).sum();
+    let fills = ops().any(|op| op.kind == "upsert");
+    let mut before = fit.preloaded;
+    if before == 0
+        && !fills
+        && let Some(phase) = reads_nothing(fit)
+    {
+        before = fit.keys.max(KEYS_TO_READ);
+        fit.notes.push(format!(
+            "{phase} reads or deletes before anything was seen stored; the spec stores {before} keys first"
+        ));
+    }
+    let records = if fills { fit.keys } else { before + inserted }.max(1);
     let _ = writeln!(
         out,
         "# Fitted to a trace. `distance` is how far a law is from what was seen, 0 to 1; above {} it fits badly.",
@@ -34,17 +47,43 @@ pub(super) fn text(name: &str, fit: &mut Fit, keyspaces: &[(String, u64)]) -> St
             let _ = writeln!(out, "\n[[keyspace]]\nname = {}\nweight = {}", quoted(name), float(*used));
         }
     }
-    if fit.preloaded > 0 {
+    if before > 0 {
+        let put = if fills { "do = \"upsert\", law = \"sequential\"" } else { "do = \"insert\"" };
         let _ = writeln!(
             out,
-            "\n# These keys were there when the trace began.\n[[phase]]\nname = \"before\"\noperations = {}\nwarm_up = true\nsettle = true\nmix = [{{ do = \"insert\" }}]",
-            fit.preloaded
+            "\n# These keys were there when the trace began.\n[[phase]]\nname = \"before\"\noperations = {before}\nwarm_up = true\nsettle = true\nmix = [{{ {put} }}]",
         );
     }
     for at in &fit.phases {
         phase(&mut out, at, fills);
     }
     out
+}
+
+/// Keys that a spec stores where the trace reads and nothing tells how many there were.
+const KEYS_TO_READ: u64 = 1000;
+
+/// The first phase that needs keys while none is there.
+fn reads_nothing(fit: &Fit) -> Option<String> {
+    let fills = |op: &OpFit| matches!(op.kind, "insert" | "upsert");
+    let is_bare = |op: &OpFit| matches!(op.kind, "flush" | "compact");
+    let first = fit.phases.iter().find(|phase| phase.mix.iter().any(|op| !is_bare(op)))?;
+    (!first.mix.iter().any(fills)).then(|| first.name.clone())
+}
+
+/// A call asks one keyspace, and a range lies in one: with several, a spec has single keys instead.
+fn keep_to_one_keyspace(fit: &mut Fit) {
+    for (kind, instead) in [("multi-get", "get"), ("range-delete", "delete")] {
+        let ops = fit.phases.iter_mut().flat_map(|phase| &mut phase.mix).filter(|op| op.kind == kind);
+        let mut calls = 0;
+        for op in ops {
+            calls += op.count;
+            (op.kind, op.length) = (instead, None);
+        }
+        if calls > 0 {
+            fit.notes.push(format!("{calls} times `{kind}` is a `{instead}` of one key: there are several keyspaces"));
+        }
+    }
 }
 
 fn keys(fit: &mut Fit, records: u64) -> String {
@@ -105,13 +144,16 @@ fn entry(out: &mut String, op: &OpFit, share: u64, fills: bool) {
     // A workload has either.
     let kind = if op.kind == "insert" && fills { "upsert" } else { op.kind };
     let _ = write!(out, "    {{ do = \"{kind}\", share = {}", float(share) / 1e6);
+    if op.kind == "insert" && op.reused > 0 && !fills {
+        let _ = write!(out, ", reuse = {}", figure(ratio(op.reused, op.count), 4));
+    }
     let mut distances = Vec::new();
     if let Some(access) = op.access.as_ref().filter(|_| op.kind != "insert") {
         let law = match access.law {
             AccessLaw::Uniform => "\"uniform\"".to_owned(),
             AccessLaw::Sequential => "\"sequential\"".to_owned(),
-            AccessLaw::Zipf { theta } => format!("{{ kind = \"zipf\", theta = {theta:.3} }}"),
-            AccessLaw::Latest { theta } => format!("{{ kind = \"latest\", theta = {theta:.3} }}"),
+            AccessLaw::Zipf { theta } => format!("{{ kind = \"zipf\", theta = {} }}", figure(theta, 3)),
+            AccessLaw::Latest { theta } => format!("{{ kind = \"latest\", theta = {} }}", figure(theta, 3)),
             AccessLaw::Hotspot { data, operations } => {
                 format!("{{ kind = \"hotspot\", data = {data:.4}, operations = {operations:.4} }}")
             }
@@ -139,7 +181,8 @@ fn arrivals(out: &mut String, fit: &ArrivalFit) {
         "unknown" => {}
         "bursts" => {
             let stretch = |(rate, time): &(f64, f64)| {
-                format!("{{ per_second = {:.3}, for = \"{}ms\" }}", rate.max(0.0), floor((time * 1e3).round()).max(1))
+                let rate = if *rate < LEAST_RATE { 0.0 } else { *rate };
+                format!("{{ per_second = {}, for = \"{}ms\" }}", figure(rate, 3), floor((time * 1e3).round()).max(1))
             };
             let of: Vec<String> = fit.stretches.iter().map(stretch).collect();
             let _ = writeln!(
@@ -152,10 +195,22 @@ fn arrivals(out: &mut String, fit: &ArrivalFit) {
         law => {
             let _ = writeln!(
                 out,
-                "arrivals = {{ kind = \"open\", per_second = {:.3}, spacing = \"{law}\" }} {told}",
-                fit.per_second.max(1e-6)
+                "arrivals = {{ kind = \"open\", per_second = {}, spacing = \"{law}\" }} {told}",
+                figure(fit.per_second.max(LEAST_RATE), 3)
             );
         }
+    }
+}
+
+/// Operations a second that a spec may ask for at least.
+const LEAST_RATE: f64 = 1e-6;
+
+/// A number with so many digits behind the point, or with as many that count where it is so small that these are all 0.
+fn figure(x: f64, digits: usize) -> String {
+    if x == 0.0 || x >= libm::pow(10.0, -float(crate::num::count(digits))) {
+        format!("{x:.digits$}")
+    } else {
+        format!("{x:.digits$e}")
     }
 }
 
@@ -167,13 +222,15 @@ fn size(fit: &SizeFit, least: u64) -> String {
         SizeShape::Constant { value } => from(*value).to_string(),
         SizeShape::Uniform { min, max } => format!("{{ kind = \"uniform\", {} }}", bounds(*min, *max)),
         SizeShape::Normal { mean, deviation, min, max } => {
-            format!("{{ kind = \"normal\", mean = {mean:.3}, deviation = {deviation:.3}, {} }}", bounds(*min, *max))
+            let deviation = figure(*deviation, 3);
+            format!("{{ kind = \"normal\", mean = {mean:.3}, deviation = {deviation}, {} }}", bounds(*min, *max))
         }
         SizeShape::Lognormal { median, sigma, min, max } => {
-            format!("{{ kind = \"lognormal\", median = {median:.3}, sigma = {sigma:.4}, {} }}", bounds(*min, *max))
+            let sigma = figure(*sigma, 4);
+            format!("{{ kind = \"lognormal\", median = {median:.3}, sigma = {sigma}, {} }}", bounds(*min, *max))
         }
         SizeShape::Exponential { mean, min, max } => {
-            format!("{{ kind = \"exponential\", mean = {mean:.3}, {} }}", bounds(*min, *max))
+            format!("{{ kind = \"exponential\", mean = {}, {} }}", figure(*mean, 3), bounds(*min, *max))
         }
         SizeShape::Weights { of, min } => {
             let skipped = crate::num::index(least.saturating_sub(*min)).min(of.len().saturating_sub(1));

@@ -16,19 +16,20 @@ pub(super) fn check(spec: &Spec, plan: &Plan) -> anyhow::Result<()> {
         ensure!((0.0..=1.0).contains(&share), "`share` is a share, from 0 to 1, not {share}");
         ensure!((1..=1 << 40).contains(&distance), "`distance` must be from 1 to 2^40, not {distance}");
     }
+    let places = spec.keys.order().reach(plan.capacity);
     match &spec.keys {
         KeySpec::Integer { bytes, .. } => {
             ensure!(matches!(bytes, 4 | 8), "integer keys have 4 or 8 bytes, not {bytes}");
-            fits(plan.capacity, if *bytes == 4 { 1 << 32 } else { 1 << 63 })
+            fits(places, if *bytes == 4 { 1 << 32 } else { 1 << 63 })
         }
         KeySpec::String { bytes, prefix, alphabet, .. } => {
             bytes.check(count(prefix.len()) + 1, 60_000).context("bytes")?;
             let digits = bytes.bounds().0 - count(prefix.len());
             let slots = super::super::coder::slots(crate::num::index(digits), alphabet.letters());
-            fits(plan.capacity, slots).with_context(|| format!("{digits} letters after the prefix"))
+            fits(places, slots).with_context(|| format!("{digits} letters after the prefix"))
         }
         KeySpec::Binary { bytes, .. } => bytes.check(8, 60_000).context("bytes"),
-        KeySpec::Composite { segments, separator, .. } => composite(segments, separator, plan.capacity),
+        KeySpec::Composite { segments, separator, .. } => composite(segments, separator, places),
         KeySpec::File { order, .. } => {
             ensure!(
                 matches!(order, Order::Random | Order::Ordered),

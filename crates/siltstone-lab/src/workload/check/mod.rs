@@ -241,7 +241,8 @@ fn arrivals(phase: &PhaseSpec, arrivals: &ArrivalSpec) -> anyhow::Result<()> {
         ArrivalSpec::Open { per_second, .. } => rate("per_second", *per_second, 1e-6),
         ArrivalSpec::Stretches { of, .. } => {
             ensure!(of.iter().any(|stretch| stretch.per_second > 0.0), "an open loop needs a rate above 0");
-            of.iter().try_for_each(|stretch| rate("per_second", stretch.per_second, 0.0))
+            let of = of.iter().filter(|stretch| stretch.per_second != 0.0);
+            of.into_iter().try_for_each(|stretch| rate("per_second", stretch.per_second, 1e-6))
         }
         ArrivalSpec::Sine { per_second, swing, .. } => {
             rate("per_second", *per_second, 1e-6)?;
@@ -249,7 +250,7 @@ fn arrivals(phase: &PhaseSpec, arrivals: &ArrivalSpec) -> anyhow::Result<()> {
             Ok(())
         }
         ArrivalSpec::Share { of_maximum, of_phase, .. } => {
-            ensure!(*of_maximum > 0.0 && *of_maximum <= 10.0, "`of_maximum` must be above 0, up to 10");
+            ensure!((1e-6..=10.0).contains(of_maximum), "`of_maximum` must be from 1e-6 to 10, not {of_maximum}");
             ensure!(*of_phase != phase.name, "`of_phase` must be an earlier phase");
             Ok(())
         }

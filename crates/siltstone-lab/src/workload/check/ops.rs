@@ -65,6 +65,10 @@ pub(super) fn check(spec: &Spec, group: &Group, op: &OpSpec) -> anyhow::Result<(
     }
     ensure!(kind != MultiGet || op.length.is_some(), "`length` is missing: the keys of one call");
     ensure!(kind != MultiGet || spec.keyspaces.len() < 2, "one call asks one keyspace, and here keys lie in several");
+    ensure!(
+        !op.whole || op.index.is_some() || spec.keyspaces.len() < 2,
+        "a scan of everything reads one keyspace, and here keys lie in several"
+    );
     ensure!(kind != ScanPrefix || op.prefix_bytes.is_some_and(|bytes| bytes > 0), "`prefix_bytes` is missing");
     if let Some(length) = &op.length {
         length.check(1, if kind == MultiGet { 100_000 } else { u64::from(u32::MAX) }).context("length")?;

@@ -104,6 +104,10 @@ fn continuous_laws() {
     check(Law::Beta { alpha: 1.0, beta: 1.0 }, &|x| x);
     check(Law::Beta { alpha: 0.5, beta: 1.0 }, &|x| x.sqrt());
     check(Law::Beta { alpha: 20.0, beta: 1.0 }, &|x| x.powi(20));
+    // So near to both ends that floats tell nothing but the half.
+    let small = shares(&Law::Beta { alpha: 0.01, beta: 0.01 });
+    let lower = crate::num::ratio(count(small.iter().filter(|x| **x < 0.5).count()), count(small.len()));
+    assert!((0.48..0.52).contains(&lower), "{lower}");
     check(Law::Exponential { percentile: 95.0, data: 0.2 }, &|x| 1.0 - (0.05f64.ln() * x / 0.2).exp());
     check(Law::Lognormal { median: 0.1, sigma: 1.0 }, &|x| if x > 0.0 { normal_cdf((x / 0.1).ln()) } else { 0.0 });
     check(Law::Pareto { scale: 0.1, shape: 1.5 }, &|x| 1.0 - (1.0 + x / 0.1).powf(-1.5));
