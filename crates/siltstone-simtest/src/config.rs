@@ -53,6 +53,7 @@ impl Config {
             compaction_threads: crate::ops::number(rng.between(1, 3)),
             rate_limit_bytes_per_s: if rng.one_in(8) { 1 << 20 } else { 0 },
             force_every_bytes: [0, 4096, 16 << 20][index(&mut rng, 3)],
+            decision_records: [0, 3, 256][index(&mut rng, 3)],
             scheduler: scheduler(rng.next_u64()),
             log: LogOptions { segment_bytes, max_bytes: segment_bytes * rng.between(1, 4) },
             direct: DirectOptions { reads: rng.one_in(4), flushes: rng.one_in(4), compactions: rng.one_in(4) },
@@ -99,7 +100,8 @@ pub fn keyspace_options(rng: &mut Rng, may_lose: bool) -> KeyspaceOptions {
             let name = &strategies[index(rng, strategies.len() as u64)];
             if rng.one_in(6) { released_progressively(name) } else { name.clone() }
         },
-        size_ratio: crate::ops::number(rng.between(2, 4)),
+        // 0 leaves it to the strategy, as most users do.
+        size_ratio: if rng.one_in(3) { 0 } else { crate::ops::number(rng.between(2, 4)) },
         level1_bytes: if rng.one_in(2) { 0 } else { 1024 << rng.below(4) },
         file_bytes: 1024 << rng.below(4),
         block_bytes: [64, 256, 512, 1024][index(rng, 4)],

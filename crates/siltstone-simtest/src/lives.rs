@@ -8,6 +8,7 @@ use siltstone::io::{Clock, Rng};
 use siltstone::{Db, ErrorKind};
 
 use crate::counters::Rare;
+use crate::model::Pos;
 use crate::ops::{Ack, Loss, Value, Write, index, number};
 use crate::store::{
     Check, Expect, FOLDER, Machine, Recovered, Unreadable, Violation, broken, check_contents, check_recovered, read_all,
@@ -65,6 +66,11 @@ impl World {
                 && live.handle.options().strategy == other
             {
                 live.options.strategy = other;
+            }
+            if let Some(may) = live.may_lose_in_doubt.take()
+                && live.handle.options().may_lose_oldest == may
+            {
+                live.options.may_lose_oldest = may;
             }
             if live.handle.options() != live.options {
                 return broken(format!("keyspace {} changed its options over a reopen", live.name));
@@ -167,8 +173,38 @@ impl World {
         } else {
             self.machine.fs.crash(profile(loss), &mut rng)
         };
+        let looked = if rng.one_in(3) { self.look(&fs, loss)? } else { None };
         self.abandon(fs);
-        self.recover(loss)
+        self.recover(loss)?;
+        match looked {
+            Some(at) if at != self.model.last() => {
+                broken(format!("after {loss:?} a look finds position {at}, who opens to write {}", self.model.last()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Opens what a crash has left for reading alone, which changes nothing and finds what recovery will find. Answers which position that is.
+    fn look(&self, fs: &SimFs, loss: Loss) -> Check<Option<Pos>> {
+        if self.tolerant || self.config.unlogged {
+            return Ok(None);
+        }
+        let machine = Machine::with_disk(fs.clone_image(), self.config.seed);
+        machine.fs.set_read_only(true);
+        let db = machine
+            .open_at(Path::new(FOLDER), &self.options, 1, None, true)
+            .map_err(|e| Violation(format!("after {loss:?}, open read-only: {e:?}")))?;
+        let floor = if loss == Loss::Kill { self.floor_kill } else { self.floor_power };
+        let last = self.model.last();
+        let expect = Expect { allowed: floor.min(last)..=last, keyspaces: vec![self.keyspaces()] };
+        let found = check_recovered(&db, &self.model, &expect)
+            .map_err(|v| Violation(format!("after {loss:?}, read-only: {}", v.0)))?;
+        drop(db);
+        let violations = machine.fs.violations();
+        if !violations.is_empty() {
+            return broken(format!("after {loss:?} a read-only store changes its folder: {violations:?}"));
+        }
+        Ok(Some(found.at))
     }
 
     /// Cuts the power in the middle of an operation: runs it with the op log on, then goes back to some point within.
@@ -314,7 +350,7 @@ impl World {
         let folder = PathBuf::from(format!("/checkpoint-{}", self.lives * 1000 + seed % 1000));
         let outcome = self.db().checkpoint(&folder);
         let taken = self.allow(outcome)?.is_some();
-        if taken && !self.config.unlogged && !self.tolerant {
+        if taken && !self.config.unlogged {
             // A checkpoint survives a power loss right after it, and is a store of its own.
             let mut rng = Rng::new(seed);
             let disk = if rng.one_in(2) {

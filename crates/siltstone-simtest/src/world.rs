@@ -35,6 +35,8 @@ pub(crate) struct Live {
     pub(crate) came_from: Option<String>,
     /// A switch was cut short: a reopened store may have this strategy instead.
     pub(crate) strategy_in_doubt: Option<String>,
+    /// The same of whether it may lose its oldest data.
+    pub(crate) may_lose_in_doubt: Option<bool>,
 }
 
 /// What stood after an operation: enough to say what a crash at any file operation may leave.
@@ -299,7 +301,11 @@ impl World {
             Op::WaitIdle => self.rest(),
             Op::SetScheduler { seed } => self.set_scheduler(*seed),
             Op::SetStrategy { keyspace, strategy, back } => {
-                self.set_strategy(self.slot(*keyspace), *strategy, *back, step.seed)
+                let slot = self.slot(*keyspace);
+                if step.seed.is_multiple_of(7) {
+                    self.set_may_lose(slot, strategy.is_multiple_of(2))?;
+                }
+                self.set_strategy(slot, *strategy, *back, step.seed)
             }
             Op::Verify => {
                 let outcome = self.db().verify();

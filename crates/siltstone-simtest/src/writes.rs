@@ -223,7 +223,15 @@ impl World {
             self.model.may_lose(uid);
         }
         self.flushed.insert(uid, self.model.last());
-        self.live.push(Live { uid, name, handle, options, came_from: None, strategy_in_doubt: None });
+        self.live.push(Live {
+            uid,
+            name,
+            handle,
+            options,
+            came_from: None,
+            strategy_in_doubt: None,
+            may_lose_in_doubt: None,
+        });
     }
 
     /// Another strategy for a keyspace, perhaps the one that it comes from.
@@ -271,6 +279,35 @@ impl World {
         }
         if self.live[slot].handle.options() != self.live[slot].options {
             return broken(format!("after a switch from {from} the keyspace has other options than it should"));
+        }
+        Ok(())
+    }
+
+    /// Allows a keyspace, or forbids it, to lose its oldest data.
+    pub(crate) fn set_may_lose(&mut self, slot: usize, may: bool) -> Check {
+        if !self.config.may_lose {
+            return Ok(());
+        }
+        // What was lost until now counts later, too.
+        self.note_losses();
+        let outcome = self.live[slot].handle.set_may_lose_oldest(may);
+        if !may && matches!(&outcome, Err(e) if e.kind() == ErrorKind::InvalidArgument) {
+            return Ok(());
+        }
+        let done = self.allow(outcome)?.is_some();
+        let live = &mut self.live[slot];
+        if done {
+            live.options.may_lose_oldest = may;
+            // What it came from may be a strategy that is forbidden now.
+            live.came_from.take_if(|_| !may);
+        } else if self.last_error == Some(ErrorKind::Poisoned) && live.may_lose_in_doubt.is_none() {
+            live.may_lose_in_doubt = Some(may);
+        }
+        if may {
+            self.model.may_lose(live.uid);
+        }
+        if live.handle.options() != live.options {
+            return broken("a keyspace that was told whether it may lose data has other options than it should");
         }
         Ok(())
     }

@@ -18,7 +18,7 @@ use siltstone::{Db, Env, KeyspaceOptions, Options, Policies};
 
 /// A file level by level, whole levels of runs, runs by size.
 const STRATEGIES: [&str; 4] = ["one-leveling", "leveldb", "tiering", "rocksdb-universal"];
-/// Sizes of memtables and files, in KiB: tiny jobs, and an ordinary size for small stores. The default, 64 MiB, has jobs that are larger still.
+/// Sizes of memtables and files, in KiB: tiny jobs, and an ordinary size for small stores. The default, 16 MiB, has jobs that are larger still.
 const MEMTABLE_KIB: [u64; 2] = [256, 2048];
 /// What is written, in memtables.
 const MEMTABLES: u64 = 24;

@@ -71,7 +71,7 @@ pub enum Event {
         /// The whole record, with what it did cost.
         decision: Arc<Decision>,
     },
-    /// A compaction that had begun was cancelled or failed: nothing changed. The record says which and why; of a failure an
+    /// A compaction that had begun was cancelled or failed: nothing changed but what it had handed over by then (`release = "progressive"`). The record says which and why; of a failure an
     /// [`Error`](Event::Error) tells as well.
     CompactionAbandoned {
         /// Whose.

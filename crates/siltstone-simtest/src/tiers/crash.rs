@@ -24,6 +24,8 @@ use crate::world::{Mark, World};
 
 /// The workloads that are drawn from seeds.
 const DRAWN: u64 = 60;
+/// One in so many first crashes is crashed again.
+const FIRST_CRASHES: u64 = 12;
 /// The operations of a drawn workload.
 const DRAWN_OPS: usize = 45;
 
@@ -276,7 +278,7 @@ pub fn run_double(budget: &Budget, points: u64) -> Report {
 fn explore(budget: &Budget, tier: &str, points: u64, double: bool) -> Report {
     let pool = budget.pool(tier);
     let name = if double { "double_crashes" } else { "crash_points" };
-    // Stories and enumerated workloads by turns, so that a small budget sees both.
+    // Stories and drawn workloads first, then the enumerated ones, spread: a small budget does not see them all.
     let total = workloads();
     let order = move |task: u64| {
         if task < 32 + DRAWN { task } else { 32 + DRAWN + (task - 32 - DRAWN) * 509 % (total - 32 - DRAWN) }
@@ -287,7 +289,7 @@ fn explore(budget: &Budget, tier: &str, points: u64, double: bool) -> Report {
             return Ok(());
         }
         match workload(budget.base, order(task)) {
-            Some(workload) => run_workload(&workload, &pool, double),
+            Some(workload) => run_workload(&workload, budget.base, &pool, double),
             None => Ok(()),
         }
     });
@@ -306,7 +308,7 @@ pub fn run_only(budget: &Budget, n: u64, double: bool) -> Report {
                 for step in &workload.steps {
                     println!("  {:?} then {} lane steps", step.op, step.lane_steps);
                 }
-                run_workload(&workload, &pool, double)
+                run_workload(&workload, budget.base, &pool, double)
             }
             None => Ok(()),
         },
@@ -314,15 +316,16 @@ pub fn run_only(budget: &Budget, n: u64, double: bool) -> Report {
     pool.finish()
 }
 
-fn run_workload(workload: &Workload, pool: &Pool, double: bool) -> Check {
+fn run_workload(workload: &Workload, base: u64, pool: &Pool, double: bool) -> Check {
     let counters = Arc::new(Counters::default());
-    let outcome = crash_everywhere(workload, pool, &counters, double);
+    let outcome = crash_everywhere(workload, base, pool, &counters, double);
     pool.counters().merge(&counters);
     pool.count("workloads", 1);
     outcome.map_err(|violation| Violation(format!("{}: {}", workload.name, violation.0)))
 }
 
-fn crash_everywhere(workload: &Workload, pool: &Pool, counters: &Arc<Counters>, double: bool) -> Check {
+fn crash_everywhere(workload: &Workload, base: u64, pool: &Pool, counters: &Arc<Counters>, double: bool) -> Check {
+    let seed = workload.config.seed ^ base;
     let mut world = World::create(workload.config.clone(), counters, true)?;
     for step in &workload.steps {
         world.apply(step)?;
@@ -334,7 +337,7 @@ fn crash_everywhere(workload: &Workload, pool: &Pool, counters: &Arc<Counters>, 
         let mut seen = BTreeSet::new();
         let mut points = 0;
         let mut images = 0;
-        for image in CrashImages::new(&world.machine.fs, profile, workload.config.seed) {
+        for image in CrashImages::new(&world.machine.fs, profile, seed) {
             points += 1;
             let (expect, key) = expect_at(&marks, image.ops, profile);
             if !seen.insert((image.hash, key)) {
@@ -344,7 +347,7 @@ fn crash_everywhere(workload: &Workload, pool: &Pool, counters: &Arc<Counters>, 
             let at = format!("{profile:?} after {} operations{}", image.ops, near(&world.machine.fs, image.ops));
             let outcome = if double {
                 // A share of the first crashes, another for each workload.
-                if !(image.ops + workload.config.seed).is_multiple_of(6) {
+                if !seed.wrapping_add(image.ops).is_multiple_of(FIRST_CRASHES) {
                     continue;
                 }
                 let (power, _) = expect_at(&marks, image.ops, Profile::Strict);

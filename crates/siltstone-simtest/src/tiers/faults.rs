@@ -40,12 +40,21 @@ fn ways(kind: CallKind) -> Vec<Way> {
     use Effect::{Full, Nothing, Partial, Revert};
     use Errno::{Io, NoSpace, TooManyFiles};
     let ways: &[(Errno, Effect, bool)] = match kind {
-        CallKind::Append | CallKind::WriteSlot => &[
+        CallKind::Append => &[
             (Io, Nothing, ONCE),
             (Io, Partial, STICKY),
             (NoSpace, Nothing, STICKY),
             (NoSpace, Partial, ONCE),
             (NoSpace, Partial, STICKY),
+        ],
+        CallKind::WriteSlot => &[
+            (Io, Nothing, ONCE),
+            (Io, Partial, ONCE),
+            (Io, Full, ONCE),
+            (Io, Partial, STICKY),
+            (NoSpace, Nothing, STICKY),
+            (NoSpace, Partial, ONCE),
+            (NoSpace, Full, ONCE),
         ],
         CallKind::Sync => &[
             (Io, Nothing, ONCE),
@@ -83,10 +92,16 @@ fn workload(base: u64, n: u64) -> (Config, Vec<Step>) {
         Op::Compact { keyspace: 0, from: None, to: None, cancelled: false },
         Op::SetStrategy { keyspace: 0, strategy: u8::try_from(n % 251).unwrap_or(0), back: false },
         Op::Sync,
+        Op::CreateKeyspace { name: 1, seed: n },
+        Op::Put { keyspace: 1, key: 1, value: Value { id: 9_100_000, len: 50 }, ack: Ack::Sync },
+        Op::Ingest { keyspace: 1, first: 2, step: 1, count: 9, value: Value { id: 9_200_000, len: 50 } },
+        Op::Checkpoint,
+        Op::DropKeyspace { keyspace: 1 },
         Op::CheckAll,
     ];
+    let parts = extra.len() + 1;
     for (i, op) in extra.into_iter().enumerate() {
-        let at = (i + 1) * steps.len() / 7;
+        let at = (i + 1) * steps.len() / parts;
         steps.insert(at, Step { op, lane_steps: 3, seed: i as u64 });
     }
     (config, steps)

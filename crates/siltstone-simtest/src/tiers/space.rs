@@ -2,12 +2,14 @@
 //!
 //! The oracle looks at the disk: all tables that are there, less those that the trees name and what a flush may be writing. It looks
 //! after every step of a lane. Now and then ranges are held open, whose files count: who waits behind them is told, and when they are gone the store
-//! comes to rest.
+//! comes to rest. What was written and not refused is there all the time, and after a killed process: merges in parts, or stopped midway, lose nothing.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use siltstone::compaction::Action;
+use siltstone::io::sim::Profile;
 use siltstone::io::{Clock, Executor, Fs, Rng};
 use siltstone::{Db, Env, ErrorKind, Event, EventListener};
 
@@ -92,7 +94,8 @@ fn world(seed: u64) -> Check<Counts> {
     let mut counts = Counts::default();
     let keyspace = db.default_keyspace();
     let mut held = Vec::new();
-    for _ in 0..WRITES {
+    let mut expected = Records::new();
+    for n in 0..WRITES {
         if rng.one_in(60) {
             held.push(keyspace.range::<&[u8]>(..).map_err(|e| Violation(format!("range: {e:?}")))?);
         }
@@ -100,12 +103,19 @@ fn world(seed: u64) -> Check<Counts> {
             held.clear();
         }
         let key = &config.keys[index(&mut rng, config.keys.len() as u64)];
-        let written = match rng.below(5) {
-            0 => keyspace.delete(key),
-            _ => keyspace.put(key, vec![b'v'; index(&mut rng, 200)]),
+        let value = (!rng.one_in(5)).then(|| [&n.to_be_bytes()[..], &vec![b'v'; index(&mut rng, 200)]].concat());
+        let written = match &value {
+            None => keyspace.delete(key),
+            Some(value) => keyspace.put(key, value),
         };
         match written {
-            Ok(()) => counts.writes += 1,
+            Ok(()) => {
+                counts.writes += 1;
+                match value {
+                    None => expected.remove(key),
+                    Some(value) => expected.insert(key.clone(), value),
+                };
+            }
             // Nothing more fits: told, not hung.
             Err(error) if error.kind() == ErrorKind::NoSpace => {
                 counts.refused += 1;
@@ -120,6 +130,12 @@ fn world(seed: u64) -> Check<Counts> {
             }
             look(&machine, &db, &config, &dropped, &mut counts)?;
         }
+        if rng.one_in(60) {
+            let killed = Machine::with_disk(machine.fs.crash(Profile::Kill, &mut rng), seed);
+            let found = killed.open(&config.options, seed, None).map_err(|e| Violation(format!("open: {e:?}")))?;
+            compare(&db, &config, &expected)?;
+            compare(&found, &config, &expected).map_err(|v| Violation(format!("after a kill: {}", v.0)))?;
+        }
     }
     drop(held);
     match db.wait_idle() {
@@ -127,9 +143,30 @@ fn world(seed: u64) -> Check<Counts> {
         Err(error) if error.what().contains("hold open") => return broken(format!("nothing is held: {error:?}")),
         _ => {}
     }
+    compare(&db, &config, &expected).map_err(|v| Violation(format!("at rest: {}", v.0)))?;
     counts.compactions = db.stats().compactions;
     db.close().map_err(|e| Violation(format!("close: {e:?}")))?;
     Ok(counts)
+}
+
+type Records = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Whether the store holds what was written, where it may lose nothing.
+fn compare(db: &Db, config: &Config, expected: &Records) -> Check {
+    if config.options.keyspace.may_lose_oldest {
+        return Ok(());
+    }
+    let failed = |e| Violation(format!("range: {e:?}"));
+    let mut range = db.default_keyspace().range::<&[u8]>(..).map_err(failed)?;
+    let mut expected = expected.iter();
+    while range.advance().map_err(failed)? {
+        let found = (range.key(), range.value());
+        match expected.next() {
+            Some((key, value)) if (&key[..], &value[..]) == found => {}
+            other => return broken(format!("finds {found:?} in the place of {other:?}")),
+        }
+    }
+    expected.next().map_or(Ok(()), |missing| broken(format!("{missing:?} is gone")))
 }
 
 fn look(machine: &Machine, db: &Db, config: &Config, dropped_by_now: &Dropped, counts: &mut Counts) -> Check {

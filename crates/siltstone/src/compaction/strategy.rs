@@ -1,7 +1,7 @@
 //! The one policy that we ship: a layout and ordered rules, read from a TOML file.
 //!
 //! ```toml
-//! name = "one-leveling"
+//! name = "mine"
 //! layout = { kind = "one-leveling", l0_runs = 4 }
 //!
 //! [[rule]]
@@ -252,7 +252,7 @@ impl Default for IntraL0 {
 #[derive(Clone, PartialEq, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cut {
-    /// At this size, in bytes, above 0. Default: the option `file_bytes` of the keyspace.
+    /// At this size, in bytes, at least 256. Default: the option `file_bytes` of the keyspace.
     pub file_bytes: Option<u64>,
     /// From about half of the size on, preferably at a file border of the level below the output (RocksDB). Default false.
     pub align: bool,

@@ -32,7 +32,8 @@ pub struct DeleteStats {
     pub files: u64,
     /// The oldest tombstone; none if there is no tombstone.
     pub oldest: Option<OldestTombstone>,
-    /// Files that left the tree, with what was deleted in them, and are kept on disk because a reader is still in them.
+    /// Files of the store, of whichever keyspace, that left their tree, with what was deleted in them, and are kept on disk because a reader is
+    /// still in them.
     pub held_files: u64,
     /// Their bytes.
     pub held_bytes: u64,

@@ -361,8 +361,8 @@ impl Keyspace {
         self.keyspace.id
     }
 
-    /// Its options, as they are kept in the store. Only the strategy can change while it is open
-    /// ([`set_strategy`](Self::set_strategy)); this is a copy.
+    /// Its options, as they are kept in the store. Only the strategy ([`set_strategy`](Self::set_strategy)) and whether it
+    /// may drop the oldest data ([`set_may_lose_oldest`](Self::set_may_lose_oldest)) can change while it is open; this is a copy.
     pub fn options(&self) -> KeyspaceOptions {
         self.keyspace.current_options()
     }

@@ -177,8 +177,8 @@ pub(super) fn create_folder(fs: &dyn Fs, dir: &Path, ctx: IoCtx) -> Result<()> {
     // All the way up: who made the folders that were there may have died before it could sync their parents.
     for (above, parent) in (1..).zip(dir.ancestors().skip(1)) {
         let synced = fs.sync_dir(parent, ctx);
-        // Not every folder that was there may be synced (it can belong to another user).
-        if above < missing {
+        // Not every folder that was there may be synced (it can belong to another user), but that in which a name is new must be.
+        if above <= missing {
             synced.map_err(|e| Error::io(parent, "cannot sync the folder", e))?;
         }
     }

@@ -140,7 +140,8 @@ pub struct KeyspaceOptions {
     pub strategy: String,
     /// Capacity ratio of neighbouring levels; 0 leaves it to the strategy. Default 0.
     pub size_ratio: u32,
-    /// Capacity of the first level below L0, in bytes. Default 0: what the strategy says (`level1_memtables`), or as much as L0 may hold.
+    /// Capacity of the first level below L0, in bytes. Default 0: what the strategy says (`level1_memtables` or a table of
+    /// levels), else as much as L0 may hold with the layout `one-leveling`, the size ratio times as much with others.
     pub level1_bytes: u64,
     /// A merge starts a new output file at this size. Default 32 MiB.
     pub file_bytes: u64,

@@ -1,7 +1,8 @@
 //! The superblock: which manifest counts, and how much of it.
 //!
 //! `SUPERBLOCK` has two slots of 4096 bytes. Each write goes to the slot that does not hold the newest valid contents, with a higher
-//! generation, so a torn write leaves the other slot. It is the only file of the store that is written in place.
+//! generation, so a torn write leaves the other slot. Beside log segments it is the only file of the store that is
+//! written in place.
 
 use std::path::{Path, PathBuf};
 

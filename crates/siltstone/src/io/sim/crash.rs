@@ -157,7 +157,9 @@ impl FileState {
             None => self.data.clone(),
         };
         let longest = self.data.len().max(image.len());
+        let is_cut = self.data.len() < image.len() && rng.one_in(2);
         image.set_len(match rng.below(4) {
+            _ if is_cut => self.data.len(),
             0 => image.len(),
             1 => longest,
             2 => earlier.len().max(image.len()),

@@ -70,6 +70,11 @@ impl Write {
     pub(super) fn end(&self) -> u64 {
         self.offset + self.len
     }
+
+    /// Whether it made the file shorter.
+    fn is_cut(&self) -> bool {
+        self.len == 0 && self.offset < self.len_before
+    }
 }
 
 impl FileState {
@@ -97,10 +102,10 @@ impl FileState {
         self.data.len() - len_before
     }
 
-    /// Cuts the content, durably at once: that is for files whose length nobody looks at before a sync.
-    fn cut(&mut self, len: u64) {
+    /// Cuts the content: until a sync the old length may come back, and what was durable behind the new one.
+    fn cut(&mut self, op: u64, len: u64) {
+        self.pending.push(Write { op, offset: len, len: 0, len_before: self.data.len(), before: None });
         self.data.set_len(len);
-        self.durable.set_len(self.durable.len().min(len));
     }
 
     fn sync(&mut self) {
@@ -110,7 +115,8 @@ impl FileState {
             self.durable.share(&self.data, start, end);
             self.pending_end = 0;
         } else {
-            self.durable.set_len(self.durable.len().max(end));
+            let is_cut = self.pending.iter().any(Write::is_cut);
+            self.durable.set_len(if is_cut { self.data.len() } else { self.durable.len().max(end) });
             for write in &self.pending {
                 self.durable.copy_within_len(&self.data, write.offset, write.end());
             }
@@ -142,7 +148,12 @@ impl FileState {
             }
         }
         if let Some(first) = undone.first() {
-            content.set_len(first.len_before.max(self.durable.len()));
+            // A cut that is not undone leaves nothing behind it.
+            let is_cut = self.pending[..kept].iter().any(Write::is_cut);
+            content.set_len(if is_cut { first.len_before } else { first.len_before.max(self.durable.len()) });
+        }
+        for cut in undone.iter().filter(|write| write.is_cut()) {
+            content.copy_within_len(&self.durable, cut.offset, self.durable.len());
         }
         for write in &self.limbo {
             content.copy_within_len(&self.durable, write.offset, write.end());
@@ -320,7 +331,7 @@ impl Disk {
     pub(super) fn cut(&mut self, inode: &Inode, len: u64) {
         let mut file = inode.file.lock();
         self.used -= file.data.len() - len;
-        file.cut(len);
+        file.cut(self.ops, len);
         self.ops += 1;
     }
 
@@ -333,7 +344,8 @@ impl Disk {
         let mut file = inode.file.lock();
         let before = file.data.len();
         file.sync_failed(effect);
-        self.used -= before - file.data.len();
+        // Without a cut, too, it is as long as it was when it was synced last.
+        self.used = self.used + file.data.len() - before;
         self.ops += 1;
     }
 

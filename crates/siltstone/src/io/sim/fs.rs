@@ -384,7 +384,7 @@ impl Shared {
             Some((errno, effect)) => {
                 let acts = match call.kind {
                     CallKind::Sync => true,
-                    CallKind::Append => matches!(effect, Effect::Partial | Effect::Full),
+                    CallKind::Append | CallKind::WriteSlot => matches!(effect, Effect::Partial | Effect::Full),
                     _ => call.mutates && effect == Effect::Full,
                 };
                 if acts {

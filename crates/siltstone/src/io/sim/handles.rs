@@ -405,8 +405,9 @@ impl SlotFile for Slots {
     fn write(&mut self, slot: u32, data: &[u8], ctx: IoCtx) -> io::Result<()> {
         let offset = self.offset(slot, data.len())?;
         let handle = &self.handle;
-        handle.shared.call(&handle.call(CallKind::WriteSlot, ctx, offset, data, true), |state, _| {
-            let landed = state.write(OpKind::Write, (&handle.inode, &handle.path), (offset, data), ctx);
+        handle.shared.call(&handle.call(CallKind::WriteSlot, ctx, offset, data, true), |state, effect| {
+            let wanted = if effect == Some(Effect::Partial) { state.some_of(data) } else { data };
+            let landed = state.write(OpKind::Write, (&handle.inode, &handle.path), (offset, wanted), ctx);
             state.meter.class(ctx.class).written += to_u64(landed);
             if landed < data.len() { Err(ErrorKind::StorageFull.into()) } else { Ok(()) }
         })
