@@ -24,6 +24,16 @@ pub fn set(table: &mut toml::Table, name: &str, value: toml::Value) -> Result<()
     Ok(())
 }
 
+/// Whether `table` holds the option called `name`.
+pub fn holds(table: &toml::Table, name: &str) -> bool {
+    match name.split_once('.') {
+        None => table.contains_key(name),
+        Some((folder, rest)) => {
+            table.get(folder).and_then(toml::Value::as_table).is_some_and(|inner| holds(inner, rest))
+        }
+    }
+}
+
 /// Puts what `over` says into `under`, table by table.
 pub fn overlay(under: &mut toml::Table, over: &toml::Table) {
     for (name, value) in over {

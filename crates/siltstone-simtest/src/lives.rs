@@ -130,24 +130,8 @@ impl World {
         let outcome = self.db().close();
         self.allow(outcome)?;
         self.db = None;
-        let machine = Machine::with_disk(self.machine.fs.clone(), self.config.seed);
-        machine.fs.set_read_only(true);
-        let db = machine
-            .open_at(Path::new(FOLDER), &self.options, 1, None, true)
-            .map_err(|e| Violation(format!("open read-only: {e:?}")))?;
         let last = self.model.last();
-        let expect = Expect { allowed: last..=last, keyspaces: vec![self.keyspaces()] };
-        check_recovered(&db, &self.model, &expect)?;
-        let refused = db.default_keyspace().put(b"x", b"y");
-        if !matches!(&refused, Err(e) if e.kind() == ErrorKind::ReadOnly) {
-            return broken(format!("a put into a read-only store gives {refused:?}"));
-        }
-        drop(db);
-        machine.fs.set_read_only(false);
-        let violations = machine.fs.violations();
-        if !violations.is_empty() {
-            return broken(format!("a read-only store changes its folder: {violations:?}"));
-        }
+        self.look(self.machine.fs.clone(), last)?;
         (self.floor_kill, self.floor_power) = (last, last);
         self.recover(Loss::Kill)
     }
@@ -173,7 +157,11 @@ impl World {
         } else {
             self.machine.fs.crash(profile(loss), &mut rng)
         };
-        let looked = if rng.one_in(3) { self.look(&fs, loss)? } else { None };
+        // Unlogged keyspaces recover to positions of their own.
+        let is_looked_at = rng.one_in(3) && !self.tolerant && !self.config.unlogged;
+        let floor = if loss == Loss::Kill { self.floor_kill } else { self.floor_power };
+        let looked = is_looked_at.then(|| self.look(fs.clone_image(), floor)).transpose();
+        let looked = looked.map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
         self.abandon(fs);
         self.recover(loss)?;
         match looked {
@@ -185,27 +173,27 @@ impl World {
         }
     }
 
-    /// Opens what a crash has left for reading alone, which changes nothing and finds what recovery will find. Answers which position that is.
-    fn look(&self, fs: &SimFs, loss: Loss) -> Check<Option<Pos>> {
-        if self.tolerant || self.config.unlogged {
-            return Ok(None);
-        }
-        let machine = Machine::with_disk(fs.clone_image(), self.config.seed);
+    /// Opens what is on `fs` for reading alone, which changes nothing and finds the last position or one from `floor` on. Answers which it is.
+    fn look(&self, fs: SimFs, floor: Pos) -> Check<Pos> {
+        let machine = Machine::with_disk(fs, self.config.seed);
         machine.fs.set_read_only(true);
         let db = machine
             .open_at(Path::new(FOLDER), &self.options, 1, None, true)
-            .map_err(|e| Violation(format!("after {loss:?}, open read-only: {e:?}")))?;
-        let floor = if loss == Loss::Kill { self.floor_kill } else { self.floor_power };
+            .map_err(|e| Violation(format!("open read-only: {e:?}")))?;
         let last = self.model.last();
         let expect = Expect { allowed: floor.min(last)..=last, keyspaces: vec![self.keyspaces()] };
-        let found = check_recovered(&db, &self.model, &expect)
-            .map_err(|v| Violation(format!("after {loss:?}, read-only: {}", v.0)))?;
+        let found = check_recovered(&db, &self.model, &expect).map_err(|v| Violation(format!("read-only: {}", v.0)))?;
+        let refused = db.default_keyspace().put(b"x", b"y");
+        if !matches!(&refused, Err(e) if e.kind() == ErrorKind::ReadOnly) {
+            return broken(format!("a put into a read-only store gives {refused:?}"));
+        }
         drop(db);
+        machine.fs.set_read_only(false);
         let violations = machine.fs.violations();
         if !violations.is_empty() {
-            return broken(format!("after {loss:?} a read-only store changes its folder: {violations:?}"));
+            return broken(format!("a read-only store changes its folder: {violations:?}"));
         }
-        Ok(Some(found.at))
+        Ok(found.at)
     }
 
     /// Cuts the power in the middle of an operation: runs it with the op log on, then goes back to some point within.

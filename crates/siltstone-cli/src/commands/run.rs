@@ -6,11 +6,11 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context, anyhow, bail, ensure};
 use clap::Args;
-use siltstone::{ErrorKind, Options};
+use siltstone::Options;
 use siltstone_lab::compare::Scale;
 use siltstone_lab::report::run_page;
 use siltstone_lab::run::{
-    Named, Place, Question, Results, RunProgress, SimDevice, load_bytes, read_question, run_all, trials,
+    Named, Place, Question, Results, RunProgress, SimDevice, is_cancelled, load_bytes, read_question, run_all, trials,
 };
 use siltstone_lab::setting;
 use siltstone_lab::workload::Spec;
@@ -126,12 +126,11 @@ impl Run {
 
     /// Says what an interruption, or a full disk, leaves.
     fn how_to_go_on(&self, error: anyhow::Error, folder: &Path) -> anyhow::Error {
-        let kind = error.chain().find_map(|cause| cause.downcast_ref()).map(siltstone::Error::kind);
         let left = format!(
             "the trials that are finished stay; go on with `siltstone run --resume --out {}`",
             folder.display()
         );
-        if kind == Some(ErrorKind::Cancelled) {
+        if is_cancelled(&error) {
             return Interrupted::leaving(left).into();
         }
         line(&format!("run: {left}"));

@@ -15,6 +15,7 @@ use siltstone_lab::load::two_phase::{Part, TwoPhase, TwoPhaseResult, run};
 use siltstone_lab::load::{DiskWorld, LoadResult, SimWorld, Spacing, World};
 use siltstone_lab::num::{float, floor};
 use siltstone_lab::report::{bytes, duration_ns, number};
+use siltstone_lab::setting;
 use siltstone_lab::workload::{KeyLaw, Workload};
 
 use super::args::{Telling, World as Place};
@@ -317,7 +318,7 @@ fn text(told: &Told) -> String {
 
 /// Gives what is not `given` the sizes of the simulated study.
 fn scale_down(options: &mut Options, given: &toml::Table) {
-    let is_free = |option: &str| !is_given(given, option);
+    let is_free = |option: &str| !setting::holds(given, option);
     let keyspace = &mut options.keyspace;
     if is_free("keyspace.memtable_bytes") {
         keyspace.memtable_bytes = SIM_MEMTABLE_BYTES;
@@ -344,13 +345,6 @@ fn scale_down(options: &mut Options, given: &toml::Table) {
     if is_free("log.max_bytes") {
         log.max_bytes = log.max_bytes.max(8 * log.segment_bytes);
     }
-}
-
-/// Whether the tables in `given` hold `option`, a name with dots.
-fn is_given(given: &toml::Table, option: &str) -> bool {
-    let (first, rest) = option.split_once('.').unwrap_or((option, ""));
-    let mut rest = rest.split('.').filter(|name| !name.is_empty());
-    given.get(first).and_then(|value| rest.try_fold(value, |value, name| value.get(name))).is_some()
 }
 
 /// What to call a strategy option, which may be a file's text.

@@ -25,10 +25,10 @@ impl Rate {
         Rate { micros }
     }
 
-    /// Operations over a time.
+    /// Operations over a time; at most 18 million a microsecond.
     ///
     /// # Panics
-    /// If `elapsed_ns` is 0, or the rate is above 18 million operations a microsecond.
+    /// If `elapsed_ns` is 0.
     pub fn over(operations: u64, elapsed_ns: u64) -> Rate {
         let micros = u128::from(operations) * OPERATION / u128::from(elapsed_ns);
         Rate { micros: u64::try_from(micros).unwrap_or(u64::MAX) }

@@ -62,7 +62,8 @@ pub fn run_all(
     gather(results)
 }
 
-fn is_cancelled(error: &anyhow::Error) -> bool {
+/// Whether a run ended so because it was told to.
+pub fn is_cancelled(error: &anyhow::Error) -> bool {
     let kind = error.chain().find_map(|cause| cause.downcast_ref()).map(siltstone::Error::kind);
     kind == Some(ErrorKind::Cancelled)
 }

@@ -39,7 +39,7 @@ mod tests;
 mod totals;
 mod trial;
 
-pub use all::{RunProgress, run_all};
+pub use all::{RunProgress, is_cancelled, run_all};
 pub use folder::{Results, read_question};
 pub use question::{FORMAT, Named, Place, Question, SimDevice, Task, trials};
 pub use row::{DEFINITIONS, KindRow, LevelRow, PhaseRow, Row};
