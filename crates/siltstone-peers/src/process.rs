@@ -78,6 +78,10 @@ pub(crate) fn disk_bytes(path: &Path) -> u64 {
 
 /// Waits until the process does nothing for 300 ms: for engines that cannot be asked whether work is left. Returns when it last did
 /// something, so that the wait itself is not counted.
+#[cfg_attr(
+    not(any(feature = "leveldb", feature = "fjall")),
+    expect(dead_code, reason = "all engines of this build can be asked")
+)]
 pub(crate) fn wait_until_quiet() -> Result<Instant> {
     let (mut quiet_since, mut last) = (Instant::now(), Usage::now()?);
     while quiet_since.elapsed() < Duration::from_millis(300) {

@@ -15,7 +15,7 @@ use siltstone::schedule::write_control::{Delay, Limit};
 use siltstone::schedule::{Constraint, Scheduler, WriteControl};
 use siltstone::{KeyspaceOptions, Options};
 
-use crate::ops::index;
+use crate::ops::{Acks, index};
 
 /// Everything that is fixed about a world.
 #[derive(Clone, Debug)]
@@ -26,9 +26,8 @@ pub struct Config {
     pub options: Options,
     /// All keys that operations name, ascending, no two equal.
     pub keys: Vec<Vec<u8>>,
-    /// Every write is made with `Durability::None`; otherwise none is. (Mixed, a logged write survives an unlogged earlier
-    /// one, so that no prefix rule holds.)
-    pub unlogged: bool,
+    /// How its writes are acknowledged.
+    pub acks: Acks,
     /// Keyspaces may lose their oldest data, and some have a strategy that does so.
     pub may_lose: bool,
     /// The longest value.
@@ -64,7 +63,7 @@ impl Config {
             seed,
             options,
             keys,
-            unlogged: rng.one_in(12),
+            acks: if rng.one_in(12) { Acks::Unlogged } else { mixed_or_logged(seed) },
             may_lose,
             value_limit: [300, 2000, 20_000][index(&mut rng, 3)],
             steps_between: [0, 1, 4, 16][index(&mut rng, 4)],
@@ -76,6 +75,10 @@ impl Config {
         let fresh = Config::from_seed(seed).options;
         Options { recovery: options.recovery, keyspace: options.keyspace.clone(), ..fresh }
     }
+}
+
+fn mixed_or_logged(seed: u64) -> Acks {
+    if Rng::new(seed).split("acknowledgements").one_in(5) { Acks::Mixed } else { Acks::Logged }
 }
 
 /// Tiny options of a keyspace; where it `may_lose` its oldest data, most do.

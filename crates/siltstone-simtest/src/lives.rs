@@ -9,7 +9,7 @@ use siltstone::{Db, ErrorKind};
 
 use crate::counters::Rare;
 use crate::model::Pos;
-use crate::ops::{Ack, Loss, Value, Write, index, number};
+use crate::ops::{Ack, Acks, Loss, Value, Write, index, number};
 use crate::store::{
     Check, Expect, FOLDER, Machine, Recovered, Unreadable, Violation, broken, check_contents, check_recovered, read_all,
 };
@@ -112,7 +112,7 @@ impl World {
         if closed && !matches!(&late, Err(e) if e.kind() == ErrorKind::Closed) {
             return broken(format!("a get after close gives {late:?}"));
         }
-        if closed && self.model.doubtful() == 0 && !self.config.unlogged {
+        if closed && self.model.doubtful() == 0 {
             // Closing seals and syncs the log.
             (self.floor_kill, self.floor_power) = (self.model.last(), self.model.last());
         }
@@ -122,7 +122,7 @@ impl World {
     }
 
     pub(crate) fn reopen_read_only(&mut self) -> Check {
-        if self.tolerant || self.config.unlogged {
+        if self.tolerant {
             return Ok(());
         }
         self.snapshots.clear();
@@ -157,8 +157,7 @@ impl World {
         } else {
             self.machine.fs.crash(profile(loss), &mut rng)
         };
-        // Unlogged keyspaces recover to positions of their own.
-        let is_looked_at = rng.one_in(3) && !self.tolerant && !self.config.unlogged;
+        let is_looked_at = rng.one_in(3) && !self.tolerant;
         let floor = if loss == Loss::Kill { self.floor_kill } else { self.floor_power };
         let looked = is_looked_at.then(|| self.look(fs.clone_image(), floor)).transpose();
         let looked = looked.map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
@@ -180,9 +179,8 @@ impl World {
         let db = machine
             .open_at(Path::new(FOLDER), &self.options, 1, None, true)
             .map_err(|e| Violation(format!("open read-only: {e:?}")))?;
-        let last = self.model.last();
-        let expect = Expect { allowed: floor.min(last)..=last, keyspaces: vec![self.keyspaces()] };
-        let found = check_recovered(&db, &self.model, &expect).map_err(|v| Violation(format!("read-only: {}", v.0)))?;
+        let found = check_recovered(&db, &self.model, &self.expect(floor))
+            .map_err(|v| Violation(format!("read-only: {}", v.0)))?;
         let refused = db.default_keyspace().put(b"x", b"y");
         if !matches!(&refused, Err(e) if e.kind() == ErrorKind::ReadOnly) {
             return broken(format!("a put into a read-only store gives {refused:?}"));
@@ -228,7 +226,11 @@ impl World {
                             value: Some(Value { id: rng.next_u64() >> 1, len: number(8 + i) }),
                         })
                         .collect();
-                    let ack = if self.config.unlogged { Ack::None } else { Ack::Sync };
+                    let ack = match self.config.acks {
+                        Acks::Logged => Ack::Sync,
+                        Acks::Mixed => [Ack::None, Ack::Buffered, Ack::Sync][index(rng, 3)],
+                        Acks::Unlogged => Ack::None,
+                    };
                     self.write_batch(&writes, ack)?;
                 }
             }
@@ -272,12 +274,8 @@ impl World {
         let known = self.db().last_seq().0;
         self.seqs.retain(|(seq, _)| *seq <= known);
         let last = self.model.last();
-        if self.config.unlogged {
-            return self.recover_unlogged();
-        }
         let reverted = self.reverts && self.machine.fs.faults_hit() > 0;
         let floor = if loss == Loss::Kill && !reverted { self.floor_kill } else { self.floor_power };
-        let expect = Expect { allowed: floor.min(last)..=last, keyspaces: vec![self.keyspaces()] };
         let contents = match read_all(self.db(), &self.model) {
             Ok(contents) => contents,
             // A bad disk may fail this read too; it is tried again with the next operation.
@@ -290,8 +288,9 @@ impl World {
             }
             Err(unreadable) => return broken(format!("after {loss:?}: {}", Violation::from(unreadable).0)),
         };
-        let Recovered { at, without, contents } = check_contents(contents, &self.model, &expect)
-            .map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
+        let Recovered { at, without, flushed, contents } =
+            check_contents(contents, &self.model, &self.expect(floor))
+                .map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
         let doubtful = self.model.doubtful();
         if doubtful > 0 {
             let vanished = without != 0 || at < last;
@@ -300,46 +299,39 @@ impl World {
         if loss != Loss::Kill {
             self.counters.reach(if at < last { Rare::CrashLostTail } else { Rare::CrashLostNothing });
         }
-        self.model.truncate(at, without);
+        let is_logged = self.config.acks == Acks::Logged;
+        match is_logged {
+            true => self.model.truncate(at, without),
+            false => self.model.truncate_mixed(at, &flushed),
+        }
+        self.flushed.values_mut().for_each(|flushed| *flushed = (*flushed).min(at));
+        self.flushed.extend(flushed.into_iter().map(|(uid, flushed)| (uid, *flushed.start())));
         for live in &self.live {
             if let Some(found) = contents.get(&live.name) {
+                let floor = if is_logged { floor } else { self.flushed[&live.uid] };
                 self.model.note_missing(live.uid, found, floor);
             }
         }
         self.floor_kill = at;
         // What a power loss has left is on the disk; what a kill has left may still be in the page cache.
         self.floor_power = if loss == Loss::Kill { self.floor_power.min(at) } else { at };
-        self.flushed.values_mut().for_each(|flushed| *flushed = (*flushed).min(at));
-        if self.marks.is_none() && self.model.last().is_multiple_of(8) {
+        if is_logged && self.marks.is_none() && self.model.last().is_multiple_of(8) {
             self.model.forget_before(self.floor_power);
         }
         Ok(())
     }
 
-    /// Without a log each keyspace recovers to a prefix of its own, not before what it has flushed.
-    pub(crate) fn recover_unlogged(&mut self) -> Check {
-        let contents = read_all(self.db(), &self.model)?;
+    /// What a store may be that has lost nothing up to `floor` of what is logged.
+    fn expect(&self, floor: Pos) -> Expect {
         let last = self.model.last();
-        for live in &self.live {
-            let Some(found) = contents.get(&live.name) else {
-                return broken(format!("keyspace {} is gone", live.name));
-            };
-            let floor = self.flushed.get(&live.uid).copied().unwrap_or(0);
-            let at = self
-                .model
-                .position_of(live.uid, found, floor..=last)
-                .map_err(|m| Violation(format!("keyspace {}: {}", live.name, m.0)))?;
-            self.model.truncate_keyspace(live.uid, at);
-            self.model.note_missing(live.uid, found, floor);
-        }
-        Ok(())
+        Expect { allowed: floor.min(last)..=last, keyspaces: vec![self.keyspaces()], flushed: self.flushed_at_least() }
     }
 
     pub(crate) fn checkpoint(&mut self, seed: u64) -> Check {
         let folder = PathBuf::from(format!("/checkpoint-{}", self.lives * 1000 + seed % 1000));
         let outcome = self.db().checkpoint(&folder);
         let taken = self.allow(outcome)?.is_some();
-        if taken && !self.config.unlogged {
+        if taken {
             // A checkpoint survives a power loss right after it, and is a store of its own.
             let mut rng = Rng::new(seed);
             let disk = if rng.one_in(2) {
@@ -352,7 +344,7 @@ impl World {
                 .open_at(&folder, &self.options, 1, None, false)
                 .map_err(|e| Violation(format!("open of a checkpoint: {e:?}")))?;
             let last = self.model.last();
-            let expect = Expect { allowed: last..=last, keyspaces: vec![self.keyspaces()] };
+            let expect = Expect { allowed: last..=last, keyspaces: vec![self.keyspaces()], flushed: None };
             check_recovered(&db, &self.model, &expect)?;
         }
         let files: Vec<_> = self.machine.fs.files().into_iter().filter(|(path, _)| path.starts_with(&folder)).collect();
@@ -377,10 +369,8 @@ impl World {
         self.snapshots.clear();
         self.check_all(0)?;
         self.rest()?;
-        if !self.config.unlogged {
-            self.reopen(index(&mut Rng::new(self.config.seed), 1 << 20) as u64)?;
-            self.check_all(2)?;
-        }
+        self.reopen(index(&mut Rng::new(self.config.seed), 1 << 20) as u64)?;
+        self.check_all(2)?;
         self.collect_stats();
         let outcome = self.db().close();
         self.allow(outcome)?;

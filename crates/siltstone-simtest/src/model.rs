@@ -3,9 +3,10 @@
 //! The model is deliberately a different program from the engine: no code is shared, a key is a number in a sorted table, a
 //! version is a position. Each acknowledged write (a whole batch, an ingest) is one position. After a crash the store must equal
 //! the model at *some* position that is neither before the last durable one nor after the last begun one; [`Model::positions`]
-//! finds all that fit in one pass over the versions.
+//! finds all that fit in one pass over the versions. Where some writes are not logged a keyspace has all of them up to what it has flushed,
+//! and beyond that only those that are: [`Model::mixed_positions`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
@@ -38,6 +39,8 @@ pub struct Model {
 struct Version {
     at: Pos,
     value: Option<Value>,
+    /// It is in the log, or durable since it was written.
+    logged: bool,
 }
 
 /// A write that returned an error: it may appear, whole, after a reopen.
@@ -137,11 +140,11 @@ impl Model {
     }
 
     /// An acknowledged write, whole. Later entries of one batch win.
-    pub fn commit(&mut self, writes: impl IntoIterator<Item = (Uid, u32, Option<Value>)>) -> Pos {
+    pub fn commit(&mut self, writes: impl IntoIterator<Item = (Uid, u32, Option<Value>)>, logged: bool) -> Pos {
         self.last += 1;
         for (keyspace, key, value) in writes {
             if let Some(versions) = self.keyspaces.get_mut(&keyspace) {
-                push(&mut versions[index(key)], Version { at: self.last, value });
+                push(&mut versions[index(key)], Version { at: self.last, value, logged });
             }
         }
         self.last
@@ -150,7 +153,7 @@ impl Model {
     /// A write whose call failed. `visible` says whether reads show it now; a crash may show it or not, either way.
     pub fn doubt(&mut self, writes: Vec<(Uid, u32, Option<Value>)>, visible: bool) {
         if visible {
-            self.commit(writes.iter().copied());
+            self.commit(writes.iter().copied(), true);
         } else {
             self.last += 1;
         }
@@ -214,30 +217,70 @@ impl Model {
         )))
     }
 
-    /// Checks what one recovered keyspace holds, alone; returns the latest allowed position that it equals.
+    /// Checks what a recovered store holds in which some writes were not logged: the log up to one position of `allowed`, for all keyspaces the
+    /// same, and of each keyspace everything up to a position that is no younger, nor older than what it is known to have `flushed`. (A table is
+    /// durable only after the log of what is older than it.) Returns the latest such position of the log, and for each keyspace the first and the
+    /// last up to which it may have flushed.
     ///
     /// # Errors
-    /// What differs at the last position.
-    pub fn position_of(&self, keyspace: Uid, found: &Contents, allowed: RangeInclusive<Pos>) -> Result<Pos, Mismatch> {
-        let recovered = BTreeMap::from([(keyspace, found.clone())]);
-        let history = self.keyspaces.get(&keyspace).cloned().unwrap_or_default();
-        let alone = Model {
-            keys: Arc::clone(&self.keys),
-            keyspaces: BTreeMap::from([(keyspace, history)]),
-            last: self.last,
-            losing: self.losing.clone(),
-            doubtful: Vec::new(),
+    /// Which keyspaces are in no such state if the whole log is there.
+    pub fn mixed_positions(
+        &self,
+        recovered: &BTreeMap<Uid, Contents>,
+        allowed: RangeInclusive<Pos>,
+        flushed: &BTreeMap<Uid, Pos>,
+    ) -> Result<(Pos, BTreeMap<Uid, RangeInclusive<Pos>>), Mismatch> {
+        let versions = || self.keyspaces.values().flatten().flatten();
+        let logged: BTreeSet<Pos> = versions().filter(|version| version.logged).map(|version| version.at).collect();
+        let found: Vec<(Uid, Vec<Found>)> =
+            recovered.iter().filter_map(|(uid, contents)| Some((*uid, self.compare(*uid, contents)?))).collect();
+        let fits = |log: Pos| -> BTreeMap<Uid, RangeInclusive<Pos>> {
+            let known = |uid| flushed.get(uid).copied().unwrap_or(0).min(log);
+            found.iter().filter_map(|(uid, keys)| Some((*uid, flushed_positions(keys, log, known(uid))?))).collect()
         };
-        alone.positions(&recovered, allowed).map(|(at, _)| at)
-    }
-
-    /// Writes to one keyspace after `at` never happened; the others keep theirs.
-    pub fn truncate_keyspace(&mut self, keyspace: Uid, at: Pos) {
-        for versions in self.keyspaces.get_mut(&keyspace).into_iter().flatten() {
-            while versions.last().is_some_and(|version| version.at > at) {
-                versions.pop();
+        // A log that ends before an unlogged write and one that ends after it are the same.
+        let ends = allowed.clone().rev().filter(|at| at == allowed.end() || logged.contains(&(at + 1)));
+        for log in ends {
+            let fits = fits(log);
+            if fits.len() == found.len() {
+                return Ok((log, fits));
             }
         }
+        let fits = fits(*allowed.end());
+        let wrong: Vec<Uid> = found.iter().map(|(uid, _)| *uid).filter(|uid| !fits.contains_key(uid)).collect();
+        Err(Mismatch(format!(
+            "recovered state equals no log of {allowed:?} with keyspaces flushed from {flushed:?} on; with the whole log keyspaces {wrong:?} differ; \
+             with all writes:{}",
+            self.differences(recovered, *allowed.end())
+        )))
+    }
+
+    /// Of each key of a keyspace which of its versions the recovered one may have.
+    fn compare(&self, uid: Uid, contents: &Contents) -> Option<Vec<Found>> {
+        let mut found = contents.iter().peekable();
+        let mut buffer = Vec::new();
+        let keys = (0..).zip(self.keyspaces.get(&uid)?);
+        let compare = keys.map(|(key, versions)| {
+            let value = found.next_if(|(k, _)| *k == key).map(|(_, value)| &value[..]);
+            let may_be_lost = value.is_none() && self.losing.contains_key(&uid);
+            let mut is_right = |version: &Version| may_be_lost || equal(version.value, value, &mut buffer);
+            Found {
+                absent: value.is_none(),
+                versions: versions.iter().map(|v| (v.at, v.logged, is_right(v))).collect(),
+            }
+        });
+        Some(compare.collect())
+    }
+
+    /// The log ended at `log`, and each keyspace had flushed up to the end of its range at most: later writes never happened. Whether what it had
+    /// not flushed for certain is in a table is open where a newer version hides it.
+    pub fn truncate_mixed(&mut self, log: Pos, flushed: &BTreeMap<Uid, RangeInclusive<Pos>>) {
+        for (uid, keys) in &mut self.keyspaces {
+            let flushed = flushed.get(uid).map_or(log, |flushed| *flushed.end());
+            let stays = |version: &Version| version.at <= flushed || version.logged && version.at <= log;
+            keys.iter_mut().for_each(|versions| versions.retain(stays));
+        }
+        self.last = log;
     }
 
     /// For each position, how many keys of the recovered store differ from the model there.
@@ -315,7 +358,7 @@ impl Model {
                 versions.retain(|version| version.at != doubtful.at);
                 if without >> i & 1 == 0 {
                     let place = versions.partition_point(|version| version.at < doubtful.at);
-                    versions.insert(place, Version { at: doubtful.at, value });
+                    versions.insert(place, Version { at: doubtful.at, value, logged: true });
                 }
             }
         }
@@ -345,6 +388,40 @@ impl Model {
             }
         }
     }
+}
+
+/// A recovered key beside its history.
+struct Found {
+    /// It is not there.
+    absent: bool,
+    /// Position of each version, whether it is logged, and whether it is what was found.
+    versions: Vec<(Pos, bool, bool)>,
+}
+
+/// The first and the last position from `known` to `log` up to which a keyspace may have flushed, if the log ends at `log` and its keys are these.
+fn flushed_positions(keys: &[Found], log: Pos, known: Pos) -> Option<RangeInclusive<Pos>> {
+    let mut wrong = 0i64;
+    // What changes with each position: how many keys more are wrong from it on.
+    let mut steps: BTreeMap<Pos, i64> = BTreeMap::new();
+    for key in keys {
+        let there = key.versions.iter().filter(|(at, ..)| *at <= log);
+        let newest_logged = there.clone().rev().find(|(_, logged, _)| *logged);
+        let (base, mut right) = newest_logged.map_or((0, key.absent), |&(at, _, right)| (at, right));
+        wrong += i64::from(!right);
+        for &(at, _, now) in there.filter(|(at, ..)| *at > base) {
+            *steps.entry(at).or_default() += i64::from(right) - i64::from(now);
+            right = now;
+        }
+    }
+    let mut fits: Option<RangeInclusive<Pos>> = None;
+    let mut from = 0;
+    for (next, step) in steps.into_iter().chain([(log + 1, 0)]) {
+        if wrong == 0 && next > known {
+            fits = Some(fits.map_or(from.max(known), |fits| *fits.start())..=next - 1);
+        }
+        (from, wrong) = (next, wrong + step);
+    }
+    fits
 }
 
 fn push(versions: &mut Vec<Version>, version: Version) {
@@ -399,10 +476,10 @@ mod tests {
     fn history() -> Model {
         let mut model = Model::new(Arc::new(vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()]));
         model.create(1);
-        model.commit([(1, 0, value(1))]);
-        model.commit([(1, 0, value(2)), (1, 1, value(3))]);
-        model.commit([(1, 0, None)]);
-        model.commit([(1, 0, value(2))]);
+        model.commit([(1, 0, value(1))], true);
+        model.commit([(1, 0, value(2)), (1, 1, value(3))], true);
+        model.commit([(1, 0, None)], true);
+        model.commit([(1, 0, value(2))], true);
         model
     }
 
@@ -439,8 +516,8 @@ mod tests {
             let mut model = history();
             model.may_lose(1);
             let empty = |id| Some(Value { id, len: 0 });
-            model.commit([(1, 0, empty(9))]);
-            model.commit([(1, 0, empty(10))]);
+            model.commit([(1, 0, empty(9))], true);
+            model.commit([(1, 0, empty(10))], true);
             model.note_missing(1, &contents(&model, 6)[&1], floor);
             assert_eq!(model.may_miss(&BTreeMap::from([(1, 5)]), 1, 0, 6), may_miss, "floor {floor}");
         }
@@ -458,7 +535,7 @@ mod tests {
     fn a_failed_write_may_appear_or_not_but_only_whole() {
         let mut model = history();
         model.doubt(vec![(1, 1, value(9)), (1, 2, value(9))], false);
-        model.commit([(1, 0, value(7))]);
+        model.commit([(1, 0, value(7))], true);
         let without = contents(&model, 6);
         assert_eq!(model.positions(&without, 6..=6).unwrap(), (6, 1));
         let with = contents(&model.settled(0), 6);
@@ -466,5 +543,65 @@ mod tests {
         let mut half = with;
         half.get_mut(&1).unwrap().pop();
         assert!(model.positions(&half, 6..=6).is_err());
+    }
+
+    /// Two keyspaces of three keys; 1 and 3 are logged.
+    fn mixed_history() -> Model {
+        let mut model = Model::new(Arc::new(vec![b"a".to_vec(), b"b".to_vec(), b"c".to_vec()]));
+        model.create(1);
+        model.create(2);
+        model.commit([(1, 0, value(1)), (2, 0, value(2))], true);
+        model.commit([(1, 1, value(3))], false);
+        model.commit([(1, 2, value(4))], true);
+        model.commit([(2, 1, value(5))], false);
+        model
+    }
+
+    fn mixed_contents(first: &[(u32, u64)], second: &[(u32, u64)]) -> BTreeMap<Uid, Contents> {
+        let contents = |entries: &[(u32, u64)]| {
+            let mut buffer = Vec::new();
+            let entries = entries.iter().map(|&(key, id)| {
+                value(id).unwrap().fill(&mut buffer);
+                (key, buffer.clone())
+            });
+            entries.collect()
+        };
+        BTreeMap::from([(1, contents(first)), (2, contents(second))])
+    }
+
+    #[test]
+    fn what_is_not_logged_is_there_up_to_what_its_keyspace_has_flushed() {
+        let model = mixed_history();
+        let find = |first: &[(u32, u64)], second: &[(u32, u64)], floor, flushed: &[(Uid, Pos)]| {
+            let flushed = flushed.iter().copied().collect();
+            let found = model.mixed_positions(&mixed_contents(first, second), floor..=4, &flushed);
+            found.ok().map(|(log, fits)| (log, fits[&1].clone(), fits[&2].clone()))
+        };
+        let (all, logged) = ([(0, 1), (1, 3), (2, 4)], [(0, 1), (2, 4)]);
+        assert_eq!(find(&all, &[(0, 2), (1, 5)], 0, &[]), Some((4, 2..=4, 4..=4)));
+        assert_eq!(find(&logged, &[(0, 2)], 0, &[]), Some((4, 0..=1, 0..=3)));
+        assert_eq!(find(&logged, &[(0, 2)], 0, &[(1, 2)]), None, "a flushed write is lost");
+        assert_eq!(find(&[(0, 1)], &[(0, 2)], 0, &[]), Some((2, 0..=1, 0..=2)));
+        assert_eq!(find(&[(0, 1)], &[(0, 2)], 3, &[]), None, "a logged write is lost");
+        assert_eq!(find(&[], &[(0, 2)], 0, &[]), None, "half of a logged batch is lost");
+        assert_eq!(find(&[(0, 1)], &[(0, 2), (1, 5)], 0, &[]), None, "a table is older than the log before it");
+        assert_eq!(find(&[(0, 1), (1, 3)], &[(0, 2)], 0, &[]), Some((2, 2..=2, 0..=2)));
+    }
+
+    #[test]
+    fn an_unlogged_write_that_a_logged_one_hides_may_come_back_once() {
+        let mut model = mixed_history();
+        model.commit([(1, 1, value(6))], true);
+        let killed = mixed_contents(&[(0, 1), (1, 6), (2, 4)], &[(0, 2)]);
+        let (log, fits) = model.mixed_positions(&killed, 5..=5, &BTreeMap::new()).unwrap();
+        assert_eq!((log, &fits[&1], &fits[&2]), (5, &(0..=5), &(0..=3)));
+        model.truncate_mixed(log, &fits);
+        // The power goes, and with it the last of the log: 3 was in a table, or was not.
+        for first in [&[(0, 1), (1, 3), (2, 4)][..], &[(0, 1), (2, 4)]] {
+            let found = model.mixed_positions(&mixed_contents(first, &[(0, 2)]), 1..=5, &BTreeMap::new());
+            assert_eq!(found.unwrap().0, 4);
+        }
+        let hidden = mixed_contents(&[(0, 1), (1, 6), (2, 4)], &[(0, 2), (1, 5)]);
+        assert!(model.mixed_positions(&hidden, 1..=5, &BTreeMap::new()).is_err(), "what was lost is back");
     }
 }

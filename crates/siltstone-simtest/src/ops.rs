@@ -8,7 +8,7 @@ use siltstone::io::Rng;
 
 use crate::config::Config;
 
-/// How a write is to be acknowledged; [`Config::unlogged`] worlds write everything with `None`, others never.
+/// How a write is to be acknowledged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ack {
     /// Not logged.
@@ -17,6 +17,17 @@ pub enum Ack {
     Buffered,
     /// Survives power loss.
     Sync,
+}
+
+/// How the writes of a world are acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acks {
+    /// All are logged.
+    Logged,
+    /// Some are, some are not.
+    Mixed,
+    /// None is; what is ingested is durable all the same.
+    Unlogged,
 }
 
 /// A key that bounds a range: a key of the table, made a little smaller, larger, or left alone.
@@ -254,7 +265,7 @@ pub struct Generator {
     keys: u64,
     /// Half of the draws come from a window of the keys, so that overwrites and deletes of fresh keys are common.
     hot: u64,
-    unlogged: bool,
+    acks: Acks,
     value_limit: u32,
     sync_one_in: u64,
     next_value: u64,
@@ -283,7 +294,7 @@ impl Generator {
             total,
             keys,
             hot: 0,
-            unlogged: config.unlogged,
+            acks: config.acks,
             value_limit: config.value_limit,
             sync_one_in,
             next_value: 1,
@@ -369,8 +380,6 @@ impl Generator {
             }
             Kind::Sync => Op::Sync,
             Kind::Checkpoint => Op::Checkpoint,
-            // Its place among unlogged writes after a crash is not promised.
-            Kind::Ingest if self.unlogged => Op::CheckAll,
             Kind::Ingest => Op::Ingest {
                 keyspace,
                 first: self.key(),
@@ -459,7 +468,7 @@ impl Generator {
     }
 
     fn ack(&mut self) -> Ack {
-        if self.unlogged {
+        if self.acks == Acks::Unlogged || self.acks == Acks::Mixed && self.rng.one_in(3) {
             Ack::None
         } else if self.rng.one_in(self.sync_one_in) {
             Ack::Sync

@@ -173,6 +173,8 @@ pub struct Expect {
     pub allowed: RangeInclusive<Pos>,
     /// The keyspaces that it may have: those before the operation that was cut short, or after it.
     pub keyspaces: Vec<Arc<Keyspaces>>,
+    /// Where some writes are not logged: up to where each keyspace has flushed, at least.
+    pub flushed: Option<BTreeMap<Uid, Pos>>,
 }
 
 /// What a store holds, by name of keyspace.
@@ -228,6 +230,8 @@ pub struct Recovered {
     pub at: Pos,
     /// The doubtful writes that are not in it, a bit each.
     pub without: u64,
+    /// Where some writes are not logged: between which positions lies what each keyspace has flushed.
+    pub flushed: BTreeMap<Uid, RangeInclusive<Pos>>,
     /// What it holds.
     pub contents: ByName,
 }
@@ -255,6 +259,12 @@ pub fn check_contents(contents: ByName, model: &Model, expect: &Expect) -> Check
         return broken(format!("recovered keyspaces {names:?}, expected one of {:?}", expect.keyspaces));
     };
     let by_uid = keyspaces.iter().map(|(name, uid)| (*uid, contents.get(name).cloned().unwrap_or_default())).collect();
-    let (at, without) = model.positions(&by_uid, expect.allowed.clone()).map_err(|mismatch| Violation(mismatch.0))?;
-    Ok(Recovered { at, without, contents })
+    let found = match &expect.flushed {
+        None => model.positions(&by_uid, expect.allowed.clone()).map(|(at, without)| (at, without, BTreeMap::new())),
+        Some(flushed) => {
+            model.mixed_positions(&by_uid, expect.allowed.clone(), flushed).map(|(at, flushed)| (at, 0, flushed))
+        }
+    };
+    let (at, without, flushed) = found.map_err(|mismatch| Violation(mismatch.0))?;
+    Ok(Recovered { at, without, flushed, contents })
 }

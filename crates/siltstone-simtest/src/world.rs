@@ -14,7 +14,7 @@ use siltstone::{Db, ErrorKind, Keyspace, KeyspaceOptions, Options};
 use crate::config::Config;
 use crate::counters::{Counters, Rare};
 use crate::model::{Model, Pos, Uid};
-use crate::ops::{Loss, Op, Step, Value, number};
+use crate::ops::{Acks, Loss, Op, Step, Value, number};
 use crate::store::{Check, Keyspaces, Machine, Probe, Violation, broken};
 
 /// Virtual time within which a store must come to rest once nothing disturbs it.
@@ -54,6 +54,8 @@ pub struct Mark {
     pub floor_power: Pos,
     /// The keyspaces after it.
     pub keyspaces: Arc<Keyspaces>,
+    /// Where some writes are not logged: what each keyspace has flushed.
+    pub flushed: Option<BTreeMap<Uid, Pos>>,
 }
 
 /// A simulated machine, a store and its model.
@@ -73,7 +75,7 @@ pub struct World {
     pub(crate) losses_seen: u64,
     pub(crate) floor_kill: Pos,
     pub(crate) floor_power: Pos,
-    /// In unlogged worlds: what each keyspace has flushed.
+    /// What each keyspace has flushed, at least: what is certain to be left of writes that are not logged.
     pub(crate) flushed: BTreeMap<Uid, Pos>,
     pub(crate) next_uid: Uid,
     pub(crate) names_dropped: Vec<String>,
@@ -166,6 +168,11 @@ impl World {
         self.db.is_some()
     }
 
+    /// Where some writes are not logged: what each keyspace has flushed, at least.
+    pub(crate) fn flushed_at_least(&self) -> Option<BTreeMap<Uid, Pos>> {
+        (self.config.acks != Acks::Logged).then(|| self.flushed.clone())
+    }
+
     /// Keyspaces by name.
     pub fn keyspaces(&self) -> Arc<Keyspaces> {
         Arc::new(self.live.iter().map(|live| (live.name.clone(), live.uid)).collect())
@@ -216,6 +223,7 @@ impl World {
             floor_kill: self.floor_kill,
             floor_power: self.floor_power,
             keyspaces,
+            flushed: self.flushed_at_least(),
         };
         if let Some(marks) = &mut self.marks {
             marks.push(mark);
@@ -277,7 +285,7 @@ impl World {
             }
             Op::Sync => {
                 let outcome = self.db().sync();
-                if self.allow(outcome)?.is_some() && !self.config.unlogged {
+                if self.allow(outcome)?.is_some() {
                     self.floor_power = self.model.last();
                     self.floor_kill = self.model.last();
                 }

@@ -65,7 +65,7 @@ impl World {
     /// Tells the model of a write that has returned.
     pub(crate) fn written(&mut self, outcome: siltstone::Result<()>, changes: Vec<Change>, ack: Ack) -> Check {
         if self.allow(outcome)?.is_some() {
-            let at = self.model.commit(changes);
+            let at = self.model.commit(changes, ack != Ack::None);
             if !self.model.losses().is_empty() {
                 self.seqs.push((self.db().last_seq().0, at));
             }
@@ -144,9 +144,7 @@ impl World {
             }
             None => {
                 self.flushed.extend(self.live.iter().map(|live| (live.uid, last)));
-                if !self.config.unlogged {
-                    (self.floor_kill, self.floor_power) = (last, last);
-                }
+                (self.floor_kill, self.floor_power) = (last, last);
             }
         }
         Ok(())

@@ -1,13 +1,13 @@
-//! Bugs of other stores, put in on purpose.
+//! Bugs that are put in on purpose.
 //!
-//! A checker that has never found a bug proves nothing. Each [`Bug`] is one that another store really had (the table in
-//! `docs/design/0003`); where it would live in this engine stands a guarded line that brings it back. The simulation must find
+//! A checker that has never found a bug proves nothing. The first of these are bugs that other stores really had, those from 39 on what could go
+//! wrong in this one; where each would live stands a guarded line that brings it back. The simulation must find
 //! every one of them (`siltstone-sim zoo`). Without the feature `planted-bugs` the guard is the constant `false`, the line is
 //! not compiled, and nothing can be planted.
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])+ $name:ident = $row:literal,)+) => {
-        /// A bug that can be planted. The number is its row in the table of bugs.
+        /// A bug that can be planted. Its number stays; those that are missing are bugs that this store has no place for.
         #[derive(Clone, Copy, PartialEq, Eq, Debug)]
         #[repr(u8)]
         pub enum Bug { $($(#[doc = $doc])+ $name = $row,)+ }
@@ -16,7 +16,7 @@ macro_rules! bugs {
             /// All of them.
             pub const ALL: &'static [Bug] = &[$(Bug::$name,)+];
 
-            /// The number of its row.
+            /// Its number.
             pub fn row(self) -> u8 {
                 match self { $(Bug::$name => $row,)+ }
             }
@@ -75,6 +75,16 @@ bugs! {
     LossIgnoresSnapshots = 44,
     /// Of the files that are dropped together the older ones stay, and what they hold comes back.
     LostComesBack = 45,
+    /// A memtable whose first record is not logged does not hold on to the log of its others.
+    MixedMemtableForgotten = 46,
+    /// A table becomes durable before the log of older writes to other keyspaces.
+    TableBeforeLog = 47,
+    /// Blocks are taken whatever their checksums are.
+    ChecksumIgnored = 48,
+    /// A merge makes the tombstones that it keeps young again.
+    TombstonesYoungAgain = 49,
+    /// Files that were replaced but are not deleted yet do not count as space that is taken.
+    ReplacedFilesUncounted = 50,
 }
 
 #[cfg(feature = "planted-bugs")]

@@ -5,7 +5,7 @@
 //! workloads are enumerated exhaustively (all sequences of a small alphabet, CrashMonkey's lesson: three operations on a fresh
 //! store find most crash bugs); longer ones are scripted or drawn.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use siltstone::Durability;
@@ -17,7 +17,7 @@ use super::Budget;
 use crate::config::{Config, released_progressively, strategies};
 use crate::counters::{Counters, Rare};
 use crate::model::{Model, Pos};
-use crate::ops::{Ack, Generator, Op, Step, Value, Write, number};
+use crate::ops::{Ack, Acks, Generator, Op, Step, Value, Write, number};
 use crate::pool::{Pool, Report};
 use crate::store::{ByName, Check, Expect, Machine, Recovered, Violation, broken, check_recovered, read_all};
 use crate::world::{Mark, World};
@@ -69,7 +69,7 @@ pub fn small_config(n: u64) -> Config {
         ..Options::default()
     };
     let keys = ["", "a", "b", "c", "d", "e", "f", "g"].map(|key| key.as_bytes().to_vec()).to_vec();
-    Config { seed: n, options, keys, unlogged: false, may_lose: false, value_limit: 300, steps_between: 4 }
+    Config { seed: n, options, keys, acks: Acks::Logged, may_lose: false, value_limit: 300, steps_between: 4 }
 }
 
 fn put(keyspace: u8, key: u32, id: u64, len: u32, ack: Ack) -> Op {
@@ -241,13 +241,16 @@ fn scripted(n: u64) -> Option<Workload> {
 
 fn drawn(base: u64, n: u64) -> Workload {
     let mut config = Config::from_seed(base ^ (n << 8));
-    config.unlogged = false;
     config.keys.retain(|key| key.len() < 100);
     config.keys.truncate(40);
     config.value_limit = 2000;
     let mut steps = Generator::steps(&config, DRAWN_OPS);
     // A crash is what this tier is about; it is made from outside.
     steps.retain(|step| !matches!(step.op, Op::Crash { .. } | Op::ReopenReadOnly | Op::CheckAll | Op::Verify));
+    if config.acks != Acks::Logged {
+        // A close loses what is not logged, and the model would no longer know what was there before.
+        steps.retain(|step| !matches!(step.op, Op::Reopen { .. }));
+    }
     Workload { name: format!("drawn {n}"), config, steps }
 }
 
@@ -396,7 +399,8 @@ fn expect_at(marks: &[Mark], ops: u64, profile: Profile) -> (Expect, (u64, u64, 
     let first = &marks[0];
     let mut keyspaces = vec![Arc::clone(before.map_or(&first.keyspaces, |mark| &mark.keyspaces))];
     keyspaces.extend(during.map(|mark| Arc::clone(&mark.keyspaces)));
-    (Expect { allowed: floor.min(last)..=last, keyspaces }, (floor, last, done))
+    let flushed = before.map_or_else(|| first.flushed.as_ref().map(|_| BTreeMap::new()), |mark| mark.flushed.clone());
+    (Expect { allowed: floor.min(last)..=last, keyspaces, flushed }, (floor, last, done))
 }
 
 struct Context<'a> {
@@ -448,8 +452,7 @@ impl Context<'_> {
     /// Writes to the default keyspace; returns what the store must hold then.
     fn write(&self, db: &Db, mut contents: ByName) -> Check<ByName> {
         let keyspace = db.default_keyspace();
-        let mut entries: std::collections::BTreeMap<u32, Vec<u8>> =
-            contents.remove("default").unwrap_or_default().into_iter().collect();
+        let mut entries: BTreeMap<u32, Vec<u8>> = contents.remove("default").unwrap_or_default().into_iter().collect();
         let keys = self.model.keys();
         for n in 0..4u32 {
             let key = n * number(keys.len() as u64) / 4;
@@ -473,7 +476,11 @@ impl Context<'_> {
         let machine = Machine::with_disk(fs, seed);
         machine.fs.record_ops(true);
         let db = self.open(&machine, seed)?;
-        let Recovered { at, .. } = check_recovered(&db, self.model, expect)?;
+        let Recovered { at, flushed, .. } = check_recovered(&db, self.model, expect)?;
+        let found = expect.flushed.as_ref().map(|_| {
+            let starts = flushed.into_iter().map(|(uid, flushed)| (uid, *flushed.start()));
+            starts.collect()
+        });
         let ops = machine.fs.op_count();
         for second in Profile::ALL {
             let mut seen = BTreeSet::new();
@@ -487,8 +494,12 @@ impl Context<'_> {
                     self.counters.reach(Rare::CrashInRecovery);
                 }
                 // What a power loss has left is on the disk and cannot be lost by another; what a kill has left can.
-                let floor = if first == Profile::Kill && second != Profile::Kill { power_floor.min(at) } else { at };
-                let again = Expect { allowed: floor..=at, keyspaces: expect.keyspaces.clone() };
+                let (floor, flushed) = if first == Profile::Kill && second != Profile::Kill {
+                    (power_floor.min(at), expect.flushed.clone())
+                } else {
+                    (at, found.clone())
+                };
+                let again = Expect { allowed: floor..=at, keyspaces: expect.keyspaces.clone(), flushed };
                 let n = image.ops;
                 self.check_second(image.fs, &again, n)
                     .map_err(|v| Violation(format!("{second:?} after {n} of {ops} operations of recovery: {}", v.0)))?;

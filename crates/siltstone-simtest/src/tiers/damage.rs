@@ -75,7 +75,13 @@ fn victim(name: &str, n: u64, compression: Compression, closed: bool) -> Check<V
     } else {
         (world.machine.fs.crash(Profile::Kill, &mut siltstone::io::Rng::new(1)), known)
     };
-    Ok(Victim { name: name.to_owned(), world, fs, expect: Expect { allowed: floor..=last, keyspaces }, flushed })
+    Ok(Victim {
+        name: name.to_owned(),
+        world,
+        fs,
+        expect: Expect { allowed: floor..=last, keyspaces, flushed: None },
+        flushed,
+    })
 }
 
 /// What became of a damaged store.
@@ -135,7 +141,7 @@ impl Victim {
         options.create_if_missing = false;
         let is_log = path.extension().is_some_and(|e| e == "log");
         let floor = if is_log { self.flushed } else { *self.expect.allowed.start() };
-        let expect = Expect { allowed: floor..=*self.expect.allowed.end(), keyspaces: self.expect.keyspaces.clone() };
+        let expect = Expect { allowed: floor..=*self.expect.allowed.end(), ..self.expect.clone() };
         let contents =
             machine.open(&options, 1, None).map_err(Unreadable::Error).and_then(|db| read_all(&db, self.world.model()));
         match contents {

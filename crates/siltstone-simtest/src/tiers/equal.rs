@@ -10,7 +10,7 @@ use siltstone::schedule::Constraint;
 use super::Budget;
 use crate::config::{Config, strategies};
 use crate::counters::Counters;
-use crate::ops::{Generator, Op, Step};
+use crate::ops::{Acks, Generator, Op, Step};
 use crate::pool::Report;
 use crate::store::{Check, Violation, broken, read_all};
 use crate::world::World;
@@ -42,7 +42,7 @@ pub fn run(budget: &Budget, lists: u64, only: Option<u64>) -> Report {
 /// Runs one list under several strategies; how many.
 fn compare(seed: u64, list: u64, counters: &Arc<Counters>) -> Check<u64> {
     let mut config = Config::from_seed(seed);
-    config.unlogged = false;
+    config.acks = Acks::Logged;
     // What is lost depends on which files there are, and so on the strategy.
     config.may_lose = false;
     config.options.keyspace.may_lose_oldest = false;

@@ -12,7 +12,7 @@ use siltstone::io::sim::{CallKind, Effect, Errno, Fault};
 use super::Budget;
 use crate::config::Config;
 use crate::counters::{Counters, Rare};
-use crate::ops::{Ack, Generator, Loss, Op, Step, Value};
+use crate::ops::{Ack, Acks, Generator, Loss, Op, Step, Value};
 use crate::pool::{Pool, Report};
 use crate::store::{Check, Violation, broken};
 use crate::world::World;
@@ -78,7 +78,7 @@ fn ways(kind: CallKind) -> Vec<Way> {
 /// The workload with this number.
 fn workload(base: u64, n: u64) -> (Config, Vec<Step>) {
     let mut config = Config::from_seed(base ^ 0xfa17 ^ (n << 20));
-    config.unlogged = false;
+    config.acks = Acks::Logged;
     config.keys.retain(|key| key.len() < 100);
     config.keys.truncate(30);
     config.value_limit = 1000;

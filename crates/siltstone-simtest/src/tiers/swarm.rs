@@ -79,7 +79,7 @@ pub fn replay(seed: u64, ops: usize, verbose: bool, shrink_tries: usize) -> bool
     let config = Config::from_seed(seed);
     let steps = Generator::steps(&config, ops);
     println!("{}", config.options.to_text());
-    println!("{} keys, unlogged: {}", config.keys.len(), config.unlogged);
+    println!("{} keys, {:?}", config.keys.len(), config.acks);
     let run = |steps: &[Step], verbose| guarded(|| run_steps(&config, steps, &Arc::default(), verbose));
     let violation = match run(&steps, verbose) {
         Ok(trace) => {

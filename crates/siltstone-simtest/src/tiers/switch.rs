@@ -22,7 +22,7 @@ use siltstone::{KeyspaceOptions, Options};
 use super::Budget;
 use crate::config::{Config, least, released_progressively, strategies};
 use crate::counters::{Counters, Rare};
-use crate::ops::{Ack, Op, Step, Value, index, number};
+use crate::ops::{Ack, Acks, Op, Step, Value, index, number};
 use crate::pool::{Pool, Report};
 use crate::store::{Check, Expect, Machine, Violation, broken, check_recovered, read_all};
 use crate::world::World;
@@ -114,7 +114,7 @@ fn config(from: &str, seed: u64) -> Config {
         ..Options::default()
     };
     let keys = (0..KEYS).map(|n| format!("key-{n:03}").into_bytes()).collect();
-    Config { seed, options, keys, unlogged: false, may_lose: false, value_limit: 100, steps_between: 4 }
+    Config { seed, options, keys, acks: Acks::Logged, may_lose: false, value_limit: 100, steps_between: 4 }
 }
 
 /// A write with background work behind it.
@@ -275,7 +275,8 @@ impl Context<'_> {
             return broken(format!("the strategy is {found}, it should be one of {allowed:?}"));
         }
         let model = self.world.model();
-        let expect = Expect { allowed: model.last()..=model.last(), keyspaces: vec![self.world.keyspaces()] };
+        let allowed = model.last()..=model.last();
+        let expect = Expect { allowed, keyspaces: vec![self.world.keyspaces()], flushed: None };
         let before = check_recovered(&db, model, &expect)?.contents;
         if !recovered.insert(state(&machine, &db, &found)) {
             return Ok(());

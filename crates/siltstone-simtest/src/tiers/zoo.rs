@@ -11,7 +11,7 @@ use anyhow::Context;
 use siltstone::io::{Clock, RealClock};
 use siltstone::planted::Bug;
 
-use super::{Budget, crash, faults, swarm, switch};
+use super::{Budget, crash, damage, deadline, faults, space, swarm, switch};
 use crate::pool::Report;
 
 /// What is spent on the hunt without a planted bug: long enough for each tier to have its turn.
@@ -94,12 +94,15 @@ pub fn hunt(budget: &Budget, row: Option<u8>) -> anyhow::Result<bool> {
     // The cheap look of everything first, the long one after.
     for share in [0.05, 0.2] {
         let switches = switch::Scale { seeds: 10, stride: 1 };
-        let tiers: [(&str, &dyn Fn() -> Report); 5] = [
+        let tiers: [(&str, &dyn Fn() -> Report); 8] = [
             ("swarm", &|| swarm::run(&each(share), u64::MAX, 3000)),
             ("crash", &|| crash::run(&each(share), 0)),
             ("faults", &|| faults::run(&each(share), None)),
             ("double", &|| crash::run_double(&each(share), 0)),
             ("switch", &|| switch::run(&each(share), switches, None)),
+            ("flip", &|| damage::run_flips(&each(share))),
+            ("deadline", &|| deadline::run(&each(share), 500)),
+            ("space", &|| space::run(&each(share), 500)),
         ];
         for (name, tier) in tiers {
             if let Some(failure) = tier().failures.first() {
@@ -118,5 +121,6 @@ pub fn hunt(budget: &Budget, row: Option<u8>) -> anyhow::Result<bool> {
 #[cfg(not(feature = "planted-bugs"))]
 pub fn hunt(_: &Budget, _: Option<u8>) -> anyhow::Result<bool> {
     let _ = (swarm::run, crash::run, crash::run_double, faults::run, switch::run);
+    let _ = (damage::run_flips, deadline::run, space::run);
     anyhow::bail!("this build has no planted bugs")
 }

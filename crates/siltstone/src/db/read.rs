@@ -16,6 +16,7 @@ use crate::iter::{Approach, Arrival, Cursor, Target};
 use crate::key::{self, Entry, SeqNo, Trailer};
 use crate::memtable::{Memtable, MemtableCursor};
 use crate::num::to_u32;
+use crate::planted::{self, Bug};
 use crate::version::{FileMeta, LevelId, ReadCounters, RunOrder, SstId, Version};
 use crate::wal::SegmentId;
 
@@ -78,6 +79,9 @@ impl MemSlot {
 
     #[inline]
     pub(crate) fn note_segment(&self, segment: SegmentId) {
+        if planted::active(Bug::MixedMemtableForgotten) && !self.table.is_empty() {
+            return;
+        }
         // Segments only grow, so the first note stays.
         if self.first_segment.load(Ordering::Relaxed) == u64::MAX {
             self.first_segment.store(segment.0, Ordering::Release);

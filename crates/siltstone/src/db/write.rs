@@ -28,7 +28,8 @@ use crate::wal::{LogPos, LogWriter};
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Hash)]
 pub enum Durability {
     /// Nothing: the log is left out, and the write is durable once its memtable is flushed. After a crash such a write can be
-    /// missing though a later one is there, and after a [`close`](crate::Db::close) without a [`flush`](crate::Db::flush).
+    /// missing though a later one is there, and after a [`close`](crate::Db::close) without a [`flush`](crate::Db::flush); of a batch
+    /// over several keyspaces the part of one may be there and that of another not.
     None,
     /// The death of the process, however sudden. A power loss may take the last moments. The default.
     #[default]

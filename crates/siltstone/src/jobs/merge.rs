@@ -89,7 +89,9 @@ impl MergeJob {
             let files = input.files.iter().map(scanned).collect();
             RunCursor::new(RunScans { files, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
         });
-        let mut outputs = Outputs::new(options, plan.files().filter_map(|file| file.oldest_tombstone_ms).min());
+        let oldest_tombstone_ms = plan.files().filter_map(|file| file.oldest_tombstone_ms).min();
+        let oldest_tombstone_ms = oldest_tombstone_ms.filter(|_| !planted::active(Bug::TombstonesYoungAgain));
+        let mut outputs = Outputs::new(options, oldest_tombstone_ms);
         if let Some(since_ms) = plan.stayed_since_ms() {
             outputs = outputs.since(since_ms);
         }

@@ -1,6 +1,7 @@
 //! Integers of fixed length, and the frame that every block has on disk: payload, compression tag, CRC-32C.
 
 use crate::num::to_u64;
+use crate::planted::{self, Bug};
 
 /// Bytes after each block on disk: one of compression tag, four of CRC-32C over the payload and the tag.
 pub(crate) const TRAILER_BYTES: usize = 5;
@@ -69,7 +70,7 @@ pub(crate) fn check_frame(stored: &[u8]) -> Option<(&[u8], u8)> {
     let (covered, sum) = stored.split_at_checked(split)?;
     let sum = u32::from_le_bytes(*sum.first_chunk()?);
     let (&tag, payload) = covered.split_last()?;
-    (crc(covered) == sum).then_some((payload, tag))
+    (crc(covered) == sum || planted::active(Bug::ChecksumIgnored)).then_some((payload, tag))
 }
 
 /// Appends tag and checksum to the block that begins at `start` of `out`.
