@@ -108,6 +108,8 @@ rare! {
     Linked,
     /// An ingest went over keys that the keyspace held.
     IngestOverlapped,
+    /// A trace that was stopped was read.
+    TraceRead,
 }
 
 /// Counts of rare states, shared by the parts of a world.

@@ -22,5 +22,6 @@ mod reads;
 pub mod shrink;
 pub mod store;
 pub mod tiers;
+mod traces;
 pub mod world;
 mod writes;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use siltstone::Cancel;
 use siltstone::io::sim::{CrashImages, Profile, SimFs};
 use siltstone::io::{Clock, Rng};
+use siltstone::options::Recovery;
 use siltstone::{Db, ErrorKind};
 
 use crate::counters::Rare;
@@ -13,6 +14,7 @@ use crate::ops::{Ack, Acks, Loss, Value, Write, index, number};
 use crate::store::{
     Check, Expect, FOLDER, Machine, Recovered, Unreadable, Violation, broken, check_contents, check_recovered, read_all,
 };
+use crate::traces::Ending;
 use crate::world::{REST_NS, World};
 
 impl World {
@@ -105,6 +107,7 @@ impl World {
         self.collect_stats();
         let outcome = self.db().close();
         let closed = self.allow(outcome)?.is_some();
+        self.end_trace(Ending::Stopped)?;
         if self.machine.clock.mono_ns() - start > REST_NS {
             return broken("close takes more than a minute");
         }
@@ -129,6 +132,7 @@ impl World {
         self.collect_stats();
         let outcome = self.db().close();
         self.allow(outcome)?;
+        self.end_trace(Ending::Stopped)?;
         self.db = None;
         let last = self.model.last();
         self.look(self.machine.fs.clone(), last)?;
@@ -145,6 +149,7 @@ impl World {
         self.collect_stats();
         let outcome = self.db().close();
         self.allow(outcome)?;
+        self.end_trace(Ending::Stopped)?;
         self.db = None;
         (self.floor_kill, self.floor_power) = (self.model.last(), self.model.last());
         Ok(())
@@ -157,11 +162,14 @@ impl World {
         } else {
             self.machine.fs.crash(profile(loss), &mut rng)
         };
+        // A crash is no damage: who is told to go on in spite of that finds the same.
+        self.options.recovery = if rng.one_in(6) { Recovery::Salvage } else { Recovery::Strict };
         let is_looked_at = rng.one_in(3) && !self.tolerant;
         let floor = if loss == Loss::Kill { self.floor_kill } else { self.floor_power };
         let looked = is_looked_at.then(|| self.look(fs.clone_image(), floor)).transpose();
         let looked = looked.map_err(|v| Violation(format!("after {loss:?}: {}", v.0)))?;
         self.abandon(fs);
+        self.end_trace(Ending::Torn)?;
         self.recover(loss)?;
         match looked {
             // Who opens to write may have dropped the oldest data by now.
@@ -374,6 +382,7 @@ impl World {
         self.collect_stats();
         let outcome = self.db().close();
         self.allow(outcome)?;
+        self.end_trace(Ending::Stopped)?;
         self.db = None;
         Ok(())
     }

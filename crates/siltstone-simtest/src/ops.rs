@@ -144,6 +144,7 @@ pub enum Op {
     Verify,
     SetStrategy { keyspace: u8, strategy: u8, back: bool },
     SetScheduler { seed: u64 },
+    Trace,
 }
 
 impl Op {
@@ -175,6 +176,7 @@ impl Op {
             Op::Verify => "verify",
             Op::SetStrategy { .. } => "set_strategy",
             Op::SetScheduler { .. } => "set_scheduler",
+            Op::Trace => "trace",
         }
     }
 }
@@ -225,6 +227,7 @@ const KINDS: &[(Kind, u64)] = &[
     (Kind::Verify, 1),
     (Kind::SetStrategy, 4),
     (Kind::SetScheduler, 6),
+    (Kind::Trace, 2),
 ];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -255,6 +258,7 @@ enum Kind {
     Verify,
     SetStrategy,
     SetScheduler,
+    Trace,
 }
 
 /// Draws operations for one world.
@@ -404,6 +408,7 @@ impl Generator {
             Kind::WaitIdle => Op::WaitIdle,
             Kind::Verify => Op::Verify,
             Kind::SetScheduler => Op::SetScheduler { seed: self.rng.next_u64() },
+            Kind::Trace => Op::Trace,
             Kind::SetStrategy => Op::SetStrategy { keyspace, strategy: self.small(), back: self.rng.one_in(3) },
         }
     }

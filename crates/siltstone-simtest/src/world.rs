@@ -16,6 +16,7 @@ use crate::counters::{Counters, Rare};
 use crate::model::{Model, Pos, Uid};
 use crate::ops::{Acks, Loss, Op, Step, Value, number};
 use crate::store::{Check, Keyspaces, Machine, Probe, Violation, broken};
+use crate::traces::Traced;
 
 /// Virtual time within which a store must come to rest once nothing disturbs it.
 pub const REST_NS: u64 = 60_000_000_000;
@@ -100,6 +101,7 @@ pub struct World {
     pub(crate) keyspaces_in_doubt: bool,
     /// A call of this life has said `Poisoned`.
     pub(crate) poisoned: bool,
+    pub(crate) tracing: Option<Traced>,
     applied: u64,
 }
 
@@ -149,6 +151,7 @@ impl World {
             poisoned: false,
             keyspaces_in_doubt: false,
             messy: false,
+            tracing: None,
             applied: 0,
         }
     }
@@ -308,6 +311,7 @@ impl World {
             Op::CheckAll => self.check_all(step.seed),
             Op::WaitIdle => self.rest(),
             Op::SetScheduler { seed } => self.set_scheduler(*seed),
+            Op::Trace => self.trace(step.seed),
             Op::SetStrategy { keyspace, strategy, back } => {
                 let slot = self.slot(*keyspace);
                 if step.seed.is_multiple_of(7) {

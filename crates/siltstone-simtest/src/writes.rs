@@ -18,6 +18,8 @@ const MOST_KEYSPACES: usize = 4;
 
 impl World {
     pub(crate) fn write_one(&mut self, slot: usize, key: u32, value: Option<Value>, ack: Ack, seed: u64) -> Check {
+        let changes = vec![(self.live[slot].uid, key, value)];
+        self.trace_write(&changes);
         let live = &self.live[slot];
         let bytes = &self.config.keys[usize::try_from(key).expect("a small table")];
         let outcome = match value {
@@ -38,8 +40,7 @@ impl World {
             }
             None => live.handle.delete_with(bytes, durability(ack)),
         };
-        let uid = live.uid;
-        self.written(outcome, vec![(uid, key, value)], ack)
+        self.written(outcome, changes, ack)
     }
 
     pub(crate) fn write_batch(&mut self, writes: &[crate::ops::Write], ack: Ack) -> Check {
@@ -58,6 +59,7 @@ impl World {
             }
             changes.push((live.uid, key, write.value));
         }
+        self.trace_write(&changes);
         let outcome = self.db().write_with(&batch, durability(ack));
         self.written(outcome, changes, ack)
     }
@@ -339,8 +341,11 @@ impl World {
         }
     }
 
-    /// Another merge scheduler; and at times a merge under way gets a rate of its own, or is paused for a while.
+    /// Another merge scheduler, and at times another rate limit; and at times a merge under way gets a rate of its own, or is paused for a while.
     pub(crate) fn set_scheduler(&mut self, seed: u64) -> Check {
+        if seed.is_multiple_of(5) {
+            self.db().set_rate_limit([0, 1 << 20, 16 << 20][usize::from(seed.to_le_bytes()[7] % 3)]);
+        }
         let scheduler = crate::config::scheduler(seed);
         let waiting = self.db().merges().iter().any(|merge| !merge.steps);
         if waiting && self.db().scheduler() != scheduler {
