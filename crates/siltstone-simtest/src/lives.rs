@@ -128,15 +128,8 @@ impl World {
         if self.tolerant {
             return Ok(());
         }
-        self.snapshots.clear();
-        self.collect_stats();
-        let outcome = self.db().close();
-        self.allow(outcome)?;
-        self.end_trace(Ending::Stopped)?;
-        self.db = None;
-        let last = self.model.last();
-        self.look(self.machine.fs.clone(), last)?;
-        (self.floor_kill, self.floor_power) = (last, last);
+        self.close()?;
+        self.look(self.machine.fs.clone(), self.model.last())?;
         self.recover(Loss::Kill)
     }
 
@@ -308,9 +301,10 @@ impl World {
             self.counters.reach(if at < last { Rare::CrashLostTail } else { Rare::CrashLostNothing });
         }
         let is_logged = self.config.acks == Acks::Logged;
-        match is_logged {
-            true => self.model.truncate(at, without),
-            false => self.model.truncate_mixed(at, &flushed),
+        if is_logged {
+            self.model.truncate(at, without);
+        } else {
+            self.model.truncate_mixed(at, &flushed);
         }
         self.flushed.values_mut().for_each(|flushed| *flushed = (*flushed).min(at));
         self.flushed.extend(flushed.into_iter().map(|(uid, flushed)| (uid, *flushed.start())));
@@ -379,12 +373,7 @@ impl World {
         self.rest()?;
         self.reopen(index(&mut Rng::new(self.config.seed), 1 << 20) as u64)?;
         self.check_all(2)?;
-        self.collect_stats();
-        let outcome = self.db().close();
-        self.allow(outcome)?;
-        self.end_trace(Ending::Stopped)?;
-        self.db = None;
-        Ok(())
+        self.close()
     }
 
     pub(crate) fn note_disk_before_open(&self) {

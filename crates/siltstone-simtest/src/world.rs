@@ -101,6 +101,7 @@ pub struct World {
     pub(crate) keyspaces_in_doubt: bool,
     /// A call of this life has said `Poisoned`.
     pub(crate) poisoned: bool,
+    /// The trace that is being recorded.
     pub(crate) tracing: Option<Traced>,
     applied: u64,
 }
@@ -215,7 +216,8 @@ impl World {
     }
 
     pub(crate) fn mark(&mut self, start: u64) {
-        let keyspaces = match self.marks.as_ref().and_then(|marks| marks.last()) {
+        let Some(marks) = &self.marks else { return };
+        let keyspaces = match marks.last() {
             Some(mark) if same_keyspaces(&mark.keyspaces, &self.live) => Arc::clone(&mark.keyspaces),
             Some(_) | None => self.keyspaces(),
         };
