@@ -108,6 +108,8 @@ rare! {
     Linked,
     /// An ingest went over keys that the keyspace held.
     IngestOverlapped,
+    /// A merge of which lanes could share the keys took effect.
+    MergeShared,
     /// A trace that was stopped was read.
     TraceRead,
 }

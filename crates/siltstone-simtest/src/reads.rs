@@ -324,10 +324,10 @@ impl World {
         }
         self.check_trees()?;
         let handles = self.machine.fs.open_handles();
-        // A merge opens one file of each run that it reads, and one that it writes.
+        // A merge opens one file of each run that it reads, and one that it writes; as many lanes as there are may share it.
         let trees = self.live.iter().map(|live| live.handle.tree());
         let runs: usize = trees.map(|tree| tree.levels.iter().map(|level| level.runs.len()).sum::<usize>()).sum();
-        let merges = u64::from(self.options.compaction_threads) * (runs as u64 + 1);
+        let merges = u64::from(self.options.compaction_threads).pow(2) * (runs as u64 + 1);
         let limit = u64::from(self.options.max_open_files) + OTHER_HANDLES + merges;
         if handles > limit {
             return broken(format!("{handles} files are open, the limit is {limit}"));

@@ -84,8 +84,11 @@ impl EventListener for Probe {
     fn event(&self, event: &Event) {
         match event {
             Event::CompactionStart { keyspace, .. } => self.job(*keyspace, 1),
-            Event::CompactionEnd { keyspace, .. } => {
+            Event::CompactionEnd { keyspace, decision, .. } => {
                 self.job(*keyspace, -1);
+                if decision.ended.as_ref().is_some_and(|ended| ended.spans > 1) {
+                    self.counters.reach(Rare::MergeShared);
+                }
                 self.compactions.fetch_add(1, Ordering::Relaxed);
             }
             Event::Stall { keyspace, reason } => {

@@ -85,6 +85,8 @@ bugs! {
     TombstonesYoungAgain = 49,
     /// Files that were replaced but are not deleted yet do not count as space that is taken.
     ReplacedFilesUncounted = 50,
+    /// What begins a span of a merge is taken to be in the span before.
+    BorderKeyLost = 51,
 }
 
 #[cfg(feature = "planted-bugs")]

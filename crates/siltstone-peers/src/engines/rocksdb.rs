@@ -30,6 +30,8 @@ impl Store for RocksDb {
         options.set_write_buffer_size(budget.memtable_bytes);
         options.set_max_write_buffer_number(i32::from(budget.memtables));
         options.set_max_background_jobs(i32::from(budget.threads));
+        // All but the one that flushes may share a merge.
+        options.set_max_subcompactions(u32::from(budget.threads).saturating_sub(1).max(1));
         options.set_compression_type(match budget.compression {
             Compression::None => DBCompressionType::None,
             Compression::Lz4 => DBCompressionType::Lz4,

@@ -99,13 +99,21 @@ pub struct Ended {
     pub dropped_versions: u64,
     /// Tombstones that had nothing left to hide, dropped.
     pub dropped_tombstones: u64,
-    /// From picking to the manifest's update. What is left of it beside `cpu_ns` and `io_ns` is waiting: for bandwidth, for a turn, for
-    /// the manifest.
+    /// From picking to the manifest's update. What is left of it beside `cpu_ns` and `io_ns` is waiting, if one lane did all: for bandwidth,
+    /// for a turn, for the manifest.
     pub took_ns: u64,
-    /// Steps of the job without their file calls.
+    /// Steps of the job without their file calls, of all lanes together.
     pub cpu_ns: u64,
-    /// File calls of the job: reading, writing and syncing tables.
+    /// File calls of the job: reading, writing and syncing tables; of all lanes together.
     pub io_ns: u64,
+    /// In how many spans of keys it was merged, so that as many lanes could share it.
+    #[serde(skip_serializing_if = "is_one")]
+    pub spans: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
+fn is_one(n: &u64) -> bool {
+    *n == 1
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde hands out references")]
@@ -129,6 +137,7 @@ impl Default for Ended {
             took_ns: 0,
             cpu_ns: 0,
             io_ns: 0,
+            spans: 1,
         }
     }
 }

@@ -9,7 +9,7 @@
 //! Everything here is called by whoever runs the lanes (threads, or the simulation), one caller a lane. A lane never waits for
 //! another one: what cannot go on says [`LaneStep::Idle`] and is woken.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -28,12 +28,12 @@ use crate::compaction::oldest::Loss;
 use crate::compaction::plan::{Action, Place, Plan, PlanInput};
 use crate::compaction::planner::ManualRequest;
 use crate::compaction::view::{LsmView, Sizes};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoCtx, IoMeter, JobId, LaneStep, WorkClass};
-use crate::jobs::JobCx;
 use crate::jobs::flush::FlushJob;
 use crate::jobs::merge::MergeJob;
+use crate::jobs::{JobCx, Outcome};
 use crate::key::SeqNo;
 use crate::num::{to_f64, to_u64};
 use crate::schedule::MergeProgress;
@@ -164,8 +164,12 @@ pub(super) struct Running {
     began_ns: u64,
     /// Runs that will be gone from L0 when it ends, and are not yet.
     runs_of_l0: AtomicU64,
-    /// Bytes of its input that are merged.
+    /// Bytes of its input that are merged, in all spans.
     progress: AtomicU64,
+    /// Bytes of the output that its spans have made.
+    made_bytes: AtomicU64,
+    /// A span of it has come to nothing, and the others are not wanted any more.
+    given_up: AtomicBool,
     /// What the scheduler knows of it.
     facts: MergeProgress,
     /// What it drops that was not deleted.
@@ -184,18 +188,24 @@ pub(crate) struct Manual {
     result: Mutex<Option<Error>>,
 }
 
-/// A merge under way: what a lane takes from the [`MergeSet`], steps, and puts back.
+/// A merge under way, or one [span](crate::jobs::spans) of it: what a lane takes from the [`MergeSet`], steps, and puts back.
 struct ActiveMerge {
     keyspace: Arc<KeyspaceCore>,
     running: Arc<Running>,
+    /// Its place among the spans of its merge, which ascend by key.
+    span: usize,
     job: MergeJob,
+    /// Bytes of its input that are merged.
+    read: u64,
+    /// Bytes of its output.
+    made: u64,
     /// Time in steps.
     stepped_ns: u64,
     /// Time in their file calls.
     meter: Arc<IoMeter>,
     /// Bytes of its output that the keyspace's metrics know of.
     written: u64,
-    /// Bytes of its output that are part of the tree.
+    /// Bytes of its output that are part of the tree. Only a merge of one span releases its inputs while it runs.
     installed: u64,
     /// Records in them.
     installed_entries: u64,
@@ -205,10 +215,31 @@ struct ActiveMerge {
     dead: u64,
 }
 
+/// A merge of which every span has ended.
+struct EndedMerge {
+    /// In key order; one at least.
+    #[expect(clippy::vec_box, reason = "they are boxed in their slots, and large")]
+    spans: Vec<Box<ActiveMerge>>,
+    /// What they made together, or why the first of them came to nothing.
+    outcome: Result<Outcome>,
+}
+
 impl ActiveMerge {
-    /// Tells the metrics how much of its output there is now.
+    /// Tells the merge how far this span is now: bytes of its input. Returns how many more those are.
+    fn note_read(&mut self, read: u64) -> u64 {
+        let more = read.saturating_sub(self.read);
+        self.read += more;
+        self.running.progress.fetch_add(more, Ordering::Relaxed);
+        more
+    }
+
+    /// Tells the merge and the metrics how much of its output there is now.
     fn note_written(&mut self) {
-        let more = self.job.bytes_so_far().1.saturating_sub(self.written);
+        let made = self.job.bytes_so_far().1;
+        // Wraps: what is known of a file only about may become less.
+        self.running.made_bytes.fetch_add(made.wrapping_sub(self.made), Ordering::Relaxed);
+        self.made = made;
+        let more = made.saturating_sub(self.written);
         if more > 0 {
             self.written += more;
             self.keyspace.metrics.lock().written(more);
@@ -218,6 +249,7 @@ impl ActiveMerge {
     /// Nobody wants it to go on: its next step ends it.
     fn is_unwanted(&self) -> bool {
         self.keyspace.dropped.load(Ordering::Acquire)
+            || self.running.given_up.load(Ordering::Acquire)
             || self.running.manual.as_ref().is_some_and(|manual| (manual.cancelled)())
     }
 
@@ -315,12 +347,11 @@ impl Core {
         if let Some(active) = self.flush.try_lock().and_then(|mut flush| flush.active.take()) {
             self.discard(active.job.ids());
         }
-        let merges = self.merges.lock().take_all();
-        for active in merges {
-            self.discard(active.job.ids());
-            self.tell_abandoned(&active, Ending::Cancelled("the store was closed".to_owned()));
-            self.unregister(&active.running);
-            active.give_back();
+        let closed = Error::new(ErrorKind::Cancelled, "the store was closed");
+        let merges = self.merges.lock().end_all(&closed);
+        for EndedMerge { spans, .. } in merges {
+            self.withdraw(&spans);
+            self.abandon(&spans, ending_of(&closed));
         }
     }
 
@@ -361,7 +392,8 @@ enum Chosen {
     Nothing(Option<Error>),
     /// One that needed no merge, in this keyspace.
     Applied(KeyspaceId),
-    Merge(Box<ActiveMerge>),
+    /// A merge, by its spans.
+    Merge(VecDeque<Box<ActiveMerge>>),
 }
 
 impl Running {
@@ -382,6 +414,8 @@ impl Running {
             reserved,
             runs_of_l0,
             progress: AtomicU64::new(0),
+            made_bytes: AtomicU64::new(0),
+            given_up: AtomicBool::new(false),
             manual,
         }
     }

@@ -66,7 +66,6 @@ impl FlushJob {
         let files = self.outputs.finish(cx)?;
         Ok(Step::Done(Outcome {
             counts: self.survivor.counts(),
-            bytes_read: 0,
             bytes_written: files.iter().map(|file| file.bytes).sum(),
             files,
             linked: super::stitch::Linked::default(),

@@ -11,7 +11,8 @@
 //!
 //! So what a finished file says of a key, "gone" included, never stands beside an older version in an input that was cut elsewhere.
 //!
-//! A merge that may link parts of its inputs instead of copying them asks [`stitch`](super::stitch).
+//! A merge that may link parts of its inputs instead of copying them asks [`stitch`](super::stitch). One that several lanes share is several
+//! jobs, each of a [`Span`].
 
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use bytes::Bytes;
 use super::borders::Borders;
 use super::cut::OutputCut;
 use super::output::Outputs;
+use super::spans::Span;
 use super::stitch::{Linked, Stitcher};
 use super::survive::{OlderRuns, Survivor};
 use super::{JobCx, Outcome};
@@ -29,14 +31,16 @@ use crate::error::Result;
 use crate::io::{IoCtx, IoMeter};
 use crate::iter::file::{RunScans, ScanFile};
 use crate::iter::{MergeForward, RunCursor};
-use crate::key::SeqNo;
+use crate::key::{SeqNo, Trailer};
 use crate::num::to_u64;
 use crate::planted::{self, Bug};
 use crate::sst::TableOptions;
 use crate::version::{FileMeta, SstId, Version};
 
-/// How much of an input file is read at a time. Two of these buffers a run are the memory of a merge.
+/// How much of an input file is read at a time. Two of these buffers a run are the memory of a merge; its spans share them, down to
+/// [`LEAST_READ_AHEAD_BYTES`].
 const READ_AHEAD_BYTES: usize = 256 << 10;
+const LEAST_READ_AHEAD_BYTES: usize = 64 << 10;
 
 /// How far a step of a merge came.
 pub(crate) enum MergeStep {
@@ -56,8 +60,9 @@ pub(crate) struct Part {
     pub(crate) rest: Vec<PlanInput>,
 }
 
-/// A merge under way.
+/// A merge under way, or one span of it.
 pub(crate) struct MergeJob {
+    span: Span,
     sources: Option<Vec<RunCursor<RunScans>>>,
     merge: Option<MergeForward<RunCursor<RunScans>>>,
     survivor: Survivor,
@@ -66,17 +71,15 @@ pub(crate) struct MergeJob {
     outputs: Outputs,
     /// Finds what is linked instead of being copied, if the plan allows that.
     stitcher: Option<Stitcher>,
-    input_bytes: u64,
-    input_raw_bytes: u64,
     consumed: u64,
     /// What of the inputs is still in the tree, if they are released progressively.
     rest: Option<Rest>,
 }
 
 impl MergeJob {
-    /// The merge that `plan` asks for in the tree `version`. `snapshots` are those held now.
+    /// The merge of `span` of what `plan` asks for in the tree `version`. `snapshots` are those held now.
     pub(crate) fn new(
-        plan: &Plan,
+        (plan, span): (&Plan, Span),
         version: &Version,
         snapshots: Vec<SeqNo>,
         options: TableOptions,
@@ -84,10 +87,11 @@ impl MergeJob {
         meter: &Arc<IoMeter>,
         mut handle: impl FnMut(&Arc<FileMeta>) -> Arc<TableHandle>,
     ) -> MergeJob {
+        let read_ahead_bytes = (READ_AHEAD_BYTES / span.of).max(LEAST_READ_AHEAD_BYTES);
         let sources = plan.inputs.iter().map(|input| {
             let scanned = |meta| ScanFile { meta: Arc::clone(meta), table: Some(handle(meta)) };
             let files = input.files.iter().map(scanned).collect();
-            RunCursor::new(RunScans { files, read_ahead_bytes: READ_AHEAD_BYTES, ctx, meter: Arc::clone(meter) })
+            RunCursor::new(RunScans { files, read_ahead_bytes, ctx, meter: Arc::clone(meter) })
         });
         let oldest_tombstone_ms = plan.files().filter_map(|file| file.oldest_tombstone_ms).min();
         let oldest_tombstone_ms = oldest_tombstone_ms.filter(|_| !planted::active(Bug::TombstonesYoungAgain));
@@ -103,8 +107,7 @@ impl MergeJob {
             borders: Borders::new(&plan.borders),
             outputs,
             stitcher: Stitcher::new(plan, version),
-            input_bytes: plan.input_bytes(),
-            input_raw_bytes: plan.files().map(|file| file.raw_bytes).sum(),
+            span,
             consumed: 0,
             rest: (plan.release == Release::Progressive).then(|| Rest { inputs: plan.inputs.clone() }),
         }
@@ -118,7 +121,13 @@ impl MergeJob {
     pub(crate) fn step(&mut self, cx: &JobCx<'_>, quota: u64) -> Result<MergeStep> {
         if let Some(sources) = self.sources.take() {
             let merge = self.merge.insert(MergeForward::new(sources));
-            merge.seek_first()?;
+            match &self.span.from {
+                None => merge.seek_first()?,
+                Some(key) => {
+                    let lost = planted::active(Bug::BorderKeyLost);
+                    merge.seek(key, if lost { Trailer(0) } else { Trailer::seek(SeqNo::MAX) })?;
+                }
+            }
         }
         let merge = self.merge.as_mut().expect("made by the first step");
         let mut bytes = 0;
@@ -136,7 +145,7 @@ impl MergeJob {
                 self.consumed += bytes + link.raw_bytes;
                 return Ok(MergeStep::More);
             }
-            let Some(entry) = merge.peek() else { break };
+            let Some(entry) = merge.peek().filter(|entry| !self.span.ends_before(entry.key)) else { break };
             let fate = self.survivor.judge(entry.key, entry.trailer);
             if fate.keep {
                 let full = self.cut.before(entry.key, fate.first_of_key, self.outputs.file_bytes());
@@ -173,9 +182,10 @@ impl MergeJob {
         }
         self.consumed += bytes;
         let files = self.outputs.finish(cx)?;
+        // Other spans may go on for long: this one holds nothing open.
+        self.merge = None;
         Ok(MergeStep::Done(Outcome {
             counts: self.survivor.counts(),
-            bytes_read: self.input_bytes.saturating_sub(self.linked().bytes),
             bytes_written: self.outputs.bytes_so_far(),
             linked: self.linked(),
             files,
@@ -211,8 +221,14 @@ impl MergeJob {
 
     /// What it has done so far, should it come to nothing: about so many bytes of input read, so many of output made.
     pub(crate) fn bytes_so_far(&self) -> (u64, u64) {
-        let read = u128::from(self.input_bytes) * u128::from(self.consumed) / u128::from(self.input_raw_bytes.max(1));
-        (u64::try_from(read).unwrap_or(u64::MAX).min(self.input_bytes), self.outputs.bytes_so_far())
+        let Span { bytes, raw_bytes, .. } = self.span;
+        let read = u128::from(bytes) * u128::from(self.consumed) / u128::from(raw_bytes.max(1));
+        (u64::try_from(read).unwrap_or(u64::MAX).min(bytes), self.outputs.bytes_so_far())
+    }
+
+    /// Bytes of its input, about.
+    pub(crate) fn input_bytes(&self) -> u64 {
+        self.span.bytes
     }
 
     /// The numbers of the files that it has created.

@@ -11,9 +11,11 @@ mod borders;
 pub(crate) mod flush;
 pub(crate) mod merge;
 pub(crate) mod output;
+pub(crate) mod spans;
 pub(crate) mod stitch;
 
 use std::io;
+use std::iter::Sum;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -75,11 +77,23 @@ pub(crate) struct Outcome {
     pub(crate) files: Vec<Arc<FileMeta>>,
     /// What happened to the records.
     pub(crate) counts: survive::SurvivorCounts,
-    pub(crate) bytes_read: u64,
     /// By the whole job.
     pub(crate) bytes_written: u64,
     /// What of `files` was linked, neither read nor written.
     pub(crate) linked: stitch::Linked,
+}
+
+/// What jobs made that follow each other by key.
+impl Sum for Outcome {
+    fn sum<I: Iterator<Item = Outcome>>(outcomes: I) -> Outcome {
+        outcomes.fold(Outcome::default(), |mut sum, next| {
+            sum.files.extend(next.files);
+            sum.counts += next.counts;
+            sum.bytes_written += next.bytes_written;
+            sum.linked += next.linked;
+            sum
+        })
+    }
 }
 
 /// Removes files that a job wrote and nobody names. Failing is fine: the next open finds and removes them.

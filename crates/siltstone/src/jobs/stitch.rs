@@ -20,6 +20,7 @@
 //! sources alternate one look at the index, some blocks ahead, says no.
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -42,6 +43,15 @@ pub(crate) struct Linked {
     pub(crate) bytes: u64,
     pub(crate) raw_bytes: u64,
     pub(crate) entries: u64,
+}
+
+impl AddAssign for Linked {
+    fn add_assign(&mut self, other: Linked) {
+        self.files += other.files;
+        self.bytes += other.bytes;
+        self.raw_bytes += other.raw_bytes;
+        self.entries += other.entries;
+    }
 }
 
 /// Finds what can be linked.

@@ -18,6 +18,8 @@
 //! A snapshot at sequence number 0 is a snapshot: the list decides, no number stands for "none".
 //! Sequence numbers are never rewritten (row 26).
 
+use std::ops::AddAssign;
+
 use crate::compaction::Plan;
 use crate::key::{SeqNo, Trailer};
 use crate::planted::{self, Bug};
@@ -93,6 +95,14 @@ pub struct SurvivorCounts {
     pub dropped_versions: u64,
     /// Tombstones that had nothing left to hide.
     pub dropped_tombstones: u64,
+}
+
+impl AddAssign for SurvivorCounts {
+    fn add_assign(&mut self, other: SurvivorCounts) {
+        self.kept += other.kept;
+        self.dropped_versions += other.dropped_versions;
+        self.dropped_tombstones += other.dropped_tombstones;
+    }
 }
 
 /// Judges the entries of a merge one after the other, in internal order. Allocates nothing per entry.

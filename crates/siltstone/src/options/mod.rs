@@ -32,9 +32,10 @@ pub struct Options {
     /// three quarters, blocks keep the last one and the rest comes on top.
     pub cache_bytes: u64,
     /// File descriptors that SSTs may take for reading. Default 1000. The least used table is closed and reopened on demand. A
-    /// merge takes one more for each run that it reads, and one for its output.
+    /// merge takes one more for each run that it reads, and one for its output; threads that share it as many each.
     pub max_open_files: u32,
-    /// Background threads that merge. Default 2. Flushes and the log have one thread of their own each.
+    /// Background threads that merge. Default 2. A merge of several output files is divided by keys, so that all can share it. Flushes and
+    /// the log have one thread of their own each.
     pub compaction_threads: u32,
     /// Unix niceness of the merging threads; flushes and the log have half of it. Default 10: foreground work first.
     pub compaction_nice: u8,

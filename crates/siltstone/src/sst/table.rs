@@ -304,6 +304,13 @@ impl Table {
         Entries::new(Arc::clone(self), Scanned::new(file, read_ahead_bytes, ctx))
     }
 
+    /// Keys before which about 1, 2, 3... in every `of` bytes of the table lie; ascending, some more than once if it has few blocks.
+    pub(crate) fn quantiles(&self, of: usize) -> Vec<Bytes> {
+        let fences = &self.parts.fences;
+        let ends = (1..of).filter_map(|n| (fences.blocks() * n / of).checked_sub(1));
+        ends.map(|block| Bytes::copy_from_slice(fences.separator(block).0)).collect()
+    }
+
     /// Reads and checks every byte: checksums, order, counts, separators, and that the filter has every key.
     ///
     /// # Errors

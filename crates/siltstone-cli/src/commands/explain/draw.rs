@@ -124,7 +124,10 @@ fn details(decision: &Decision) -> String {
 }
 
 fn cost(ended: &Ended, line: &mut dyn FnMut(&str, &str)) {
-    let waited = ended.took_ns.saturating_sub(ended.cpu_ns + ended.io_ns);
+    let rest = match ended.spans {
+        1 => format!("waiting {}", duration_ns(ended.took_ns.saturating_sub(ended.cpu_ns + ended.io_ns))),
+        n => format!("by all lanes that shared its {n} spans"),
+    };
     let (took, cpu, io) = (duration_ns(ended.took_ns), duration_ns(ended.cpu_ns), duration_ns(ended.io_ns));
     let kept = match ended.ending {
         Ending::Done => format!("in {}", files(ended.files_out)),
@@ -135,7 +138,7 @@ fn cost(ended: &Ended, line: &mut dyn FnMut(&str, &str)) {
         n => format!(", linked {}", bytes(n)),
     };
     let moved = format!("read {}, wrote {}{linked} {kept}", bytes(ended.bytes_read), bytes(ended.bytes_written));
-    line("actual", &format!("{moved}, {took}: computing {cpu}, file calls {io}, waiting {}", duration_ns(waited)));
+    line("actual", &format!("{moved}, {took}: computing {cpu}, file calls {io}, {rest}"));
     if ended.entries_read > 0 {
         let dropped =
             format!("{} old versions and {} tombstones dropped", ended.dropped_versions, ended.dropped_tombstones);

@@ -51,6 +51,7 @@ pub(super) fn put(out: &mut Vec<u8>, decision: &Decision) {
     costs(ended).into_iter().for_each(|n| put_varint(out, n));
     record.candidates.iter().for_each(|candidate| put_varint(out, candidate.runs.into()));
     put_varint(out, ended.bytes_linked);
+    put_varint(out, ended.spans);
 }
 
 fn costs(ended: &Ended) -> [u64; 10] {
@@ -141,12 +142,14 @@ pub(super) fn take(bytes: &[u8]) -> Option<Body> {
         cpu_ns: n()?,
         io_ns: n()?,
         bytes_linked: 0,
+        spans: 1,
     };
     // Earlier versions end here.
     for candidate in &mut record.candidates {
         candidate.runs = n().and_then(|runs| u32::try_from(runs).ok()).unwrap_or(0);
     }
     ended.bytes_linked = n().unwrap_or(0);
+    ended.spans = n().unwrap_or(1);
     // What follows is of later versions.
     Some(Body::Decision(Box::new(Decision {
         job,

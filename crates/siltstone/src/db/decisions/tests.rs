@@ -63,6 +63,7 @@ fn decision(rng: &mut Rng, job: u64) -> Decision {
             took_ns: 7,
             cpu_ns: 8,
             io_ns: rng.next_u64(),
+            spans: rng.between(1, 64),
         }),
     }
 }
@@ -120,9 +121,9 @@ fn whatever_is_damaged_the_decisions_before_it_are_shown() {
     // A valid checksum over a body that is none: hostile, not torn.
     let mut body = Vec::new();
     codec::put(&mut body, &decisions[0]);
-    // The last byte for each candidate and what was linked are missing in older files.
+    // The last byte for each candidate, what was linked and the number of spans are missing in older files.
     let linked = if decisions[0].ended.as_ref().unwrap().bytes_linked < 128 { 1 } else { 2 };
-    let required = body.len() - decisions[0].record.candidates.len() - linked;
+    let required = body.len() - decisions[0].record.candidates.len() - linked - 1;
     for cut in 0..body.len() {
         assert_eq!(codec::take(&body[..cut]).is_none(), cut < required, "{cut}");
         let mut hostile = body.clone();

@@ -81,22 +81,25 @@ impl Core {
         Ok(())
     }
 
-    pub(super) fn install_merge(&self, active: &ActiveMerge, outcome: &Outcome) -> Result<()> {
+    /// Puts what all spans of a merge have made into the tree.
+    pub(super) fn install_merge(&self, spans: &[Box<ActiveMerge>], outcome: &Outcome) -> Result<()> {
+        let active = &spans[0];
         let (plan, rest) = (&active.running.plan, active.running.rest.load_full());
         let place = plan.output;
         let added = outcome.files.iter().map(|file| (place.level, place.run, Arc::clone(file))).collect();
         let edit = VersionEdit { removed: rest.removed(), added };
         self.install(&active.keyspace, active.running.decision.job, edit)?;
         let linked = outcome.linked;
+        let bytes_read = plan.input_bytes().saturating_sub(linked.bytes);
         let entries: u64 = outcome.files.iter().map(|file| file.entries).sum();
         let entries = entries.saturating_sub(linked.entries);
         self.counters.compactions.add(1);
         self.counters.compaction_bytes_linked.add(linked.bytes);
-        self.counters.compaction_bytes_read.add(outcome.bytes_read);
+        self.counters.compaction_bytes_read.add(bytes_read);
         self.counters.compaction_bytes_written.add(outcome.bytes_written.saturating_sub(active.installed));
         self.counters.compaction_entries_written.add(entries);
         let ended = Ended {
-            bytes_read: outcome.bytes_read,
+            bytes_read,
             bytes_written: outcome.bytes_written,
             bytes_linked: linked.bytes,
             files_out: active.installed_files + to_u64(outcome.files.len()),
@@ -104,7 +107,7 @@ impl Core {
             entries_written: active.installed_entries + entries,
             dropped_versions: outcome.counts.dropped_versions,
             dropped_tombstones: outcome.counts.dropped_tombstones,
-            ..self.times(active)
+            ..self.times(spans)
         };
         self.counters.compaction_entries_read.add(ended.entries_read);
         self.counters.dropped_versions.add(ended.dropped_versions);
@@ -120,25 +123,36 @@ impl Core {
         Arc::new(Decision { job: self.new_job_id().0, ..decision })
     }
 
-    /// What a job has taken so far.
-    pub(super) fn times(&self, active: &ActiveMerge) -> Ended {
-        let io_ns = active.meter.ns();
+    /// What a merge has taken so far.
+    fn times(&self, spans: &[Box<ActiveMerge>]) -> Ended {
+        let io_ns = spans.iter().map(|span| span.meter.ns()).sum();
+        let stepped_ns: u64 = spans.iter().map(|span| span.stepped_ns).sum();
         Ended {
-            took_ns: self.clock.mono_ns().saturating_sub(active.running.began_ns),
-            cpu_ns: active.stepped_ns.saturating_sub(io_ns),
+            took_ns: self.clock.mono_ns().saturating_sub(spans[0].running.began_ns),
+            cpu_ns: stepped_ns.saturating_sub(io_ns),
             io_ns,
+            spans: to_u64(spans.len()),
             ..Ended::default()
         }
     }
 
-    pub(super) fn tell_abandoned(&self, active: &ActiveMerge, ending: Ending) {
-        let (passed, bytes_written) = active.job.bytes_so_far();
-        let bytes_read = passed.saturating_sub(active.job.linked().bytes);
+    /// A merge comes to nothing: its files go, and its end is told.
+    pub(super) fn abandon(&self, spans: &[Box<ActiveMerge>], ending: Ending) {
+        let (mut passed, mut linked, mut bytes_written) = (0, 0, 0);
+        for span in spans {
+            self.discard(span.job.ids());
+            let (read, written) = span.job.bytes_so_far();
+            passed += read;
+            linked += span.job.linked().bytes;
+            bytes_written += written;
+        }
+        let bytes_read = u64::saturating_sub(passed, linked);
+        let active = &spans[0];
         if active.installed > 0 {
             // What it wrote stays, and is counted; so is what that took.
             self.counters.compaction_bytes_read.add(bytes_read);
         }
-        let ended = Ended { ending, bytes_read, bytes_written, ..self.times(active) };
+        let ended = Ended { ending, bytes_read, bytes_written, ..self.times(spans) };
         self.tell_ended(&active.keyspace, &active.running, ended);
     }
 
@@ -292,6 +306,12 @@ impl Core {
     pub(crate) fn sample_runs(&self, keyspace: &KeyspaceCore) {
         let runs = to_u64(keyspace.view.load().tree.runs.len());
         keyspace.metrics.lock().sample(self.now_ms(), runs);
+    }
+
+    /// A merge has ended: no planner reckons with it any more.
+    pub(super) fn withdraw(&self, spans: &[Box<ActiveMerge>]) {
+        self.unregister(&spans[0].running);
+        spans.iter().for_each(|span| span.give_back());
     }
 
     pub(super) fn unregister(&self, running: &Arc<Running>) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::core::{COMPACTION_LANE, Core, Trouble};
 use super::set::{Choice, Progressed};
-use super::{ActiveMerge, Chosen, ending_of, step_bytes};
+use super::{ActiveMerge, Chosen, EndedMerge, ending_of, step_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::io::{IoClass, IoCtx, JobId, LaneStep};
 use crate::jobs::Outcome;
@@ -17,6 +17,7 @@ use crate::version::KeyspaceId;
 enum Stepped {
     /// So many bytes of input further.
     More(u64),
+    /// This span is done.
     Done(Outcome),
 }
 
@@ -105,7 +106,7 @@ impl Core {
                 return None;
             }
             Ok(Chosen::Applied(keyspace)) => self.job_ended(keyspace, None, Ok(())),
-            Ok(Chosen::Merge(active)) => self.merges.lock().add(active),
+            Ok(Chosen::Merge(spans)) => self.merges.lock().add(spans),
             Err((keyspace, error)) => self.job_ended(keyspace, None, Err(error)),
         }
         Some(LaneStep::Worked)
@@ -126,32 +127,36 @@ impl Core {
 
     /// Steps a merge; what is not done then goes back to the others.
     fn step_and_put_back(&self, mut active: Box<ActiveMerge>, share: Share) {
-        let ended = match self.step_merge(&mut active) {
+        let outcome = match self.step_merge(&mut active) {
             Ok(Stepped::More(bytes)) => {
                 let paid_until_ns = self.take_bandwidth(bytes, active.running.facts.class);
-                if self.health.is_closed() {
-                    // Closed by a listener, on this very thread: nobody will step it again.
-                    let closed = Error::new(ErrorKind::Cancelled, "the store was closed");
-                    return self.job_ended(active.keyspace.id, Some(active), Err(closed));
+                if !self.health.is_closed() {
+                    self.retune();
+                    let step = Progressed { bytes, share, paid_until_ns };
+                    let now_ns = self.clock.mono_ns();
+                    self.merges.lock().put_back(active, step, now_ns);
+                    return;
                 }
-                self.retune();
-                let step = Progressed { bytes, share, paid_until_ns };
-                let now_ns = self.clock.mono_ns();
-                self.merges.lock().put_back(active, step, now_ns);
-                return;
+                // Closed by a listener, on this very thread: nobody will step it again.
+                Err(Error::new(ErrorKind::Cancelled, "the store was closed"))
             }
-            Ok(Stepped::Done(outcome)) => self.install_merge(&active, &outcome),
+            Ok(Stepped::Done(outcome)) => Ok(outcome),
             Err(error) => Err(error),
         };
-        self.job_ended(active.keyspace.id, Some(active), ended);
+        let keyspace = active.keyspace.id;
+        let ended = self.merges.lock().end(active, outcome);
+        // The lane that ends the last span ends the merge.
+        if let Some(EndedMerge { spans, outcome }) = ended {
+            let ended = outcome.and_then(|outcome| self.install_merge(&spans, &outcome));
+            self.job_ended(keyspace, Some(&spans), ended);
+        }
     }
 
-    /// A job in `keyspace` has taken effect, or come to nothing; none if it was no merge, or was not begun.
-    fn job_ended(&self, keyspace: KeyspaceId, active: Option<Box<ActiveMerge>>, ended: Result<()>) {
-        if let Some(active) = &active {
-            self.unregister(&active.running);
-            self.merges.lock().remove(&active.running);
-            active.give_back();
+    /// A job in `keyspace` has taken effect, or come to nothing; no spans if it was no merge, or was not begun.
+    fn job_ended(&self, keyspace: KeyspaceId, spans: Option<&[Box<ActiveMerge>]>, ended: Result<()>) {
+        if let Some(spans) = spans {
+            self.withdraw(spans);
+            self.merges.lock().remove(&spans[0].running);
         }
         match ended {
             Ok(()) => {
@@ -159,14 +164,13 @@ impl Core {
                 self.health.end_trouble(|trouble| trouble == Trouble::Merge(keyspace));
             }
             Err(error) => {
-                if let Some(active) = &active {
-                    self.discard(active.job.ids());
-                    self.tell_abandoned(active, ending_of(&error));
+                if let Some(spans) = spans {
+                    self.abandon(spans, ending_of(&error));
                 }
                 if error.kind() == ErrorKind::Cancelled {
                     self.counters.cancelled.add(1);
                 } else {
-                    if let Some(manual) = active.as_ref().and_then(|active| active.running.manual.as_ref()) {
+                    if let Some(manual) = spans.and_then(|spans| spans[0].running.manual.as_ref()) {
                         manual.end(Some(error.clone()));
                     }
                     self.merges.lock().retries.failed(keyspace, self.clock.mono_ns(), &error);
@@ -179,6 +183,7 @@ impl Core {
         self.notify();
     }
 
+    /// Steps one span of a merge.
     fn step_merge(&self, active: &mut ActiveMerge) -> Result<Stepped> {
         if active.is_unwanted() {
             return Err(Error::new(ErrorKind::Cancelled, "the compaction was cancelled"));
@@ -196,7 +201,7 @@ impl Core {
         active.note_written();
         let reserved = active.running.reserved;
         // What was released stands beside its replacement until the log lane deletes it.
-        let taken = active.job.bytes_so_far().1.saturating_sub(active.installed);
+        let taken = active.running.made_bytes.load(Ordering::Relaxed).saturating_sub(active.installed);
         let released = active.running.plan.input_bytes().saturating_sub(active.running.rest.load().input_bytes());
         if reserved > 0 && taken + released > reserved {
             self.compaction.lock().distrust_percent += 25;
@@ -206,7 +211,7 @@ impl Core {
         }
         match step? {
             MergeStep::Done(outcome) => {
-                let bytes = active.running.left_bytes();
+                let bytes = active.note_read(active.job.input_bytes());
                 self.counters.compaction_bytes_stepped.add(bytes);
                 // Nobody waits for it any more; the next merge pays.
                 self.take_bandwidth(bytes, active.running.facts.class);
@@ -215,11 +220,9 @@ impl Core {
             MergeStep::More => {}
             MergeStep::Part(part) => self.install_part(active, &part)?,
         }
-        let before = active.running.done_bytes();
-        active.running.progress.store(active.job.bytes_so_far().0, Ordering::Relaxed);
         // What was linked has not been read.
         let linked = active.job.linked().bytes - linked_before;
-        let bytes = active.running.done_bytes().saturating_sub(before).saturating_sub(linked);
+        let bytes = active.note_read(active.job.bytes_so_far().0).saturating_sub(linked);
         self.counters.compaction_bytes_stepped.add(bytes);
         Ok(Stepped::More(bytes))
     }

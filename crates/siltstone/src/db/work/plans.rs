@@ -20,6 +20,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::event::Event;
 use crate::io::{IoClass, IoCtx, IoMeter, JobId};
 use crate::jobs::merge::MergeJob;
+use crate::jobs::spans::Span;
 use crate::num::{to_u64, to_usize};
 use crate::planted::{self, Bug};
 use crate::schedule::keyspaces::Candidate;
@@ -330,19 +331,33 @@ impl Core {
         let entries = plan.files().map(|file| file.entries).sum();
         let options = Self::table_options(keyspace, &version, plan.output, entries, &plan.inputs);
         let handle = |meta: &Arc<FileMeta>| self.tables.handle(Arc::clone(meta));
-        let meter = IoMeter::new(Arc::clone(&self.clock));
-        let job = MergeJob::new(plan, &version, self.snapshot_seqs(), options, ctx, &meter, handle);
-        Ok(Chosen::Merge(Box::new(ActiveMerge {
-            keyspace: Arc::clone(keyspace),
-            running,
-            job,
-            stepped_ns: 0,
-            meter,
-            written: 0,
-            installed: 0,
-            installed_entries: 0,
-            installed_files: 0,
-            dead: 0,
-        })))
+        let began_ns = self.clock.mono_ns();
+        let index = IoMeter::new(Arc::clone(&self.clock));
+        let open = |meta: &Arc<FileMeta>| handle(meta).scan(0, ctx, &index).map(|scan| Arc::clone(scan.table()));
+        // What cannot be read is said by the first step.
+        let spans = Span::divide(plan, self.options.compaction_threads, open);
+        let spans = spans.unwrap_or_else(|_| vec![Span::whole(plan)]);
+        let divided_ns = self.clock.mono_ns().saturating_sub(began_ns);
+        let snapshots = self.snapshot_seqs();
+        let active = |(n, span)| {
+            // Dividing is a part of the work.
+            let meter = if n == 0 { Arc::clone(&index) } else { IoMeter::new(Arc::clone(&self.clock)) };
+            Box::new(ActiveMerge {
+                keyspace: Arc::clone(keyspace),
+                running: Arc::clone(&running),
+                span: n,
+                job: MergeJob::new((plan, span), &version, snapshots.clone(), options, ctx, &meter, handle),
+                read: 0,
+                made: 0,
+                stepped_ns: if n == 0 { divided_ns } else { 0 },
+                meter,
+                written: 0,
+                installed: 0,
+                installed_entries: 0,
+                installed_files: 0,
+                dead: 0,
+            })
+        };
+        Ok(Chosen::Merge(spans.into_iter().enumerate().map(active).collect()))
     }
 }

@@ -4,15 +4,21 @@
 //! lanes, a small one can go before a large one at the border of a step, and a merge keeps its number, its files and its place in the
 //! tree whoever steps it.
 //!
+//! Lanes share a large merge: each of its [spans](crate::jobs::spans) is stepped by itself, and the last to end ends the merge. To the
+//! scheduler it is one.
+//!
 //! How many there are: as many as lanes, wherever they write, and beside them one for each level of a keyspace that no merge writes to yet, so
 //! that whatever the scheduler prefers is there to be preferred.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::retry::Retries;
-use super::{ActiveMerge, Running};
+use super::{ActiveMerge, EndedMerge, Running};
+use crate::error::{Error, Result};
+use crate::jobs::Outcome;
 use crate::num::to_usize;
 use crate::schedule::turn::{self, Turn};
 use crate::schedule::{MergeProgress, Scheduler, Share, Silk, Why, silk};
@@ -46,8 +52,12 @@ pub(crate) struct MergeSet {
 
 struct Slot {
     running: Arc<Running>,
-    /// None while a lane steps it.
-    merge: Option<Box<ActiveMerge>>,
+    /// The spans that no lane steps; who has waited longest comes first.
+    waiting: VecDeque<Box<ActiveMerge>>,
+    /// How many lanes step others.
+    stepping: usize,
+    /// The spans that have ended, and how.
+    ended: Vec<(Box<ActiveMerge>, Result<Outcome>)>,
     /// It has taken bandwidth that is there from this moment on.
     paid_until_ns: u64,
     limit: MergeLimit,
@@ -144,13 +154,22 @@ impl MergeSet {
         self.slots.len() < to_usize(u64::from(self.lanes)) + MOST_WAITING
     }
 
-    pub(super) fn add(&mut self, merge: Box<ActiveMerge>) {
-        let running = Arc::clone(&merge.running);
+    /// Adds a merge, by its spans.
+    pub(super) fn add(&mut self, spans: VecDeque<Box<ActiveMerge>>) {
+        let Some(running) = spans.front().map(|span| Arc::clone(&span.running)) else { return };
         self.progress.push(running.facts);
         self.shares.push(Share::FULL);
         self.turns.push(Turn::default());
         let limit = MergeLimit::default();
-        self.slots.push(Slot { running, merge: Some(merge), paid_until_ns: 0, limit, limited_until_ns: 0 });
+        self.slots.push(Slot {
+            running,
+            waiting: spans,
+            stepping: 0,
+            ended: Vec::new(),
+            paid_until_ns: 0,
+            limit,
+            limited_until_ns: 0,
+        });
     }
 
     /// What lane `lane` does at this moment. `foreground_bytes` counts what users have moved so far. A function of its own, so that
@@ -167,17 +186,19 @@ impl MergeSet {
             self.foreground.look(silk, now_ns, foreground_bytes);
         }
         self.look(now_ns, now_ms);
-        let free = |at: usize| self.slots[at].merge.is_some() && self.slots[at].paid_until_ns <= now_ns;
+        let free = |at: usize| !self.slots[at].waiting.is_empty() && self.slots[at].paid_until_ns <= now_ns;
         let (next, is_more) = turn::next(&mut self.turns, &self.shares, &mut self.clock, free);
         if let Some(at) = next
-            && let Some(merge) = self.slots[at].merge.take()
+            && let slot = &mut self.slots[at]
+            && let Some(merge) = slot.waiting.pop_front()
         {
-            return Choice::Step(merge, self.shares[at], is_more);
+            slot.stepping += 1;
+            return Choice::Step(merge, self.shares[at], is_more || !slot.waiting.is_empty());
         }
         self.idle |= 1 << lane;
         let resumes = |(at, slot): (usize, &Slot)| {
             let limited = self.progress[at].held && !slot.limit.paused;
-            let waits = slot.merge.is_some() && (self.shares[at].weight > 0 || limited);
+            let waits = !slot.waiting.is_empty() && (self.shares[at].weight > 0 || limited);
             let deep_until_ns = if silk::is_deep(&self.progress[at]) { self.foreground.deep_until_ns } else { 0 };
             waits.then_some(slot.paid_until_ns.max(slot.limited_until_ns).max(deep_until_ns))
         };
@@ -189,7 +210,7 @@ impl MergeSet {
         for (slot, progress) in self.slots.iter().zip(&mut self.progress) {
             *progress = slot.running.progress_at(now_ms);
             // Its next step ends it and gives its files free.
-            let unwanted = slot.merge.as_ref().is_some_and(|merge| merge.is_unwanted());
+            let unwanted = slot.waiting.front().is_some_and(|merge| merge.is_unwanted());
             progress.urgent |= unwanted;
             let deep_waits = self.foreground.deep_until_ns > now_ns && silk::is_deep(progress);
             progress.held = !unwanted && (slot.limit.paused || slot.limited_until_ns > now_ns || deep_waits);
@@ -204,13 +225,34 @@ impl MergeSet {
         let Progressed { bytes, share, paid_until_ns } = step;
         self.turns[at].stepped(bytes, share);
         let slot = &mut self.slots[at];
-        slot.paid_until_ns = paid_until_ns;
+        slot.stepping -= 1;
+        slot.paid_until_ns = slot.paid_until_ns.max(paid_until_ns);
         slot.limited_until_ns = later(slot.limited_until_ns, now_ns, bytes, slot.limit.rate_bytes_per_s);
-        slot.merge = Some(merge);
+        slot.waiting.push_back(merge);
         if silk::is_deep(&self.progress[at]) {
             let foreground = &mut self.foreground;
             foreground.deep_until_ns = later(foreground.deep_until_ns, now_ns, bytes, foreground.rate);
         }
+    }
+
+    /// Notes how a span has ended that a lane has stepped. If it was the last: the merge, which stays a while, with nothing to step.
+    pub(super) fn end(&mut self, span: Box<ActiveMerge>, outcome: Result<Outcome>) -> Option<EndedMerge> {
+        let slot = self.slots.iter_mut().find(|slot| Arc::ptr_eq(&slot.running, &span.running))?;
+        slot.stepping -= 1;
+        slot.end(span, outcome);
+        slot.take_ended()
+    }
+
+    /// Ends, with an error, all that no lane steps. Merges that lanes step a span of are ended by these.
+    pub(super) fn end_all(&mut self, error: &Error) -> Vec<EndedMerge> {
+        for slot in &mut self.slots {
+            while let Some(span) = slot.waiting.pop_front() {
+                slot.end(span, Err(error.clone()));
+            }
+        }
+        let merges: Vec<_> = self.slots.iter_mut().filter_map(Slot::take_ended).collect();
+        merges.iter().for_each(|merge| self.remove(&merge.spans[0].running));
+        merges
     }
 
     /// Forgets a merge that has ended.
@@ -235,18 +277,33 @@ impl MergeSet {
         self.idle &= !(1 << lane);
     }
 
-    /// All merges that no lane steps.
-    #[expect(clippy::vec_box, reason = "they are boxed in their slots, and large")]
-    pub(super) fn take_all(&mut self) -> Vec<Box<ActiveMerge>> {
-        let merges: Vec<_> = self.slots.iter_mut().filter_map(|slot| slot.merge.take()).collect();
-        merges.iter().for_each(|merge| self.remove(&merge.running));
-        merges
-    }
-
     /// Why each merge steps or waits, by its job's number.
     pub(crate) fn whys(&mut self, now_ns: u64, now_ms: u64) -> Vec<(MergeProgress, Why)> {
         self.look(now_ns, now_ms);
         self.progress.iter().zip(&self.shares).map(|(progress, share)| (*progress, share.why)).collect()
+    }
+}
+
+impl Slot {
+    fn end(&mut self, span: Box<ActiveMerge>, outcome: Result<Outcome>) {
+        if outcome.is_err() {
+            self.running.given_up.store(true, Ordering::Release);
+        }
+        self.ended.push((span, outcome));
+    }
+
+    /// All spans, if the last of them has ended.
+    fn take_ended(&mut self) -> Option<EndedMerge> {
+        if self.stepping > 0 || !self.waiting.is_empty() || self.ended.is_empty() {
+            return None;
+        }
+        let mut ended = std::mem::take(&mut self.ended);
+        // The first error is the reason; others followed from it.
+        let failed = ended.iter().find_map(|(_, outcome)| outcome.as_ref().err()).cloned();
+        ended.sort_by_key(|(span, _)| span.span);
+        let (spans, outcomes): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
+        let outcome = failed.map_or_else(|| Ok(outcomes.into_iter().flatten().sum()), Err);
+        Some(EndedMerge { spans, outcome })
     }
 }
 

@@ -1,4 +1,4 @@
-//! The oracle: the same merge without linking. Whatever is linked, the output holds the same records.
+//! The oracle: the same merge by one lane and without linking. However many lanes share it and whatever is linked, the output holds the same records.
 
 use std::path::Path;
 
@@ -12,6 +12,7 @@ use crate::iter::Cursor;
 use crate::iter::file::ScanFile;
 use crate::jobs::merge::{MergeJob, MergeStep};
 use crate::jobs::output::Outputs;
+use crate::jobs::spans::Span;
 use crate::jobs::{JobCx, Outcome};
 use crate::key::{Entry, Kind, SeqNo, Trailer};
 use crate::num::to_u64;
@@ -103,18 +104,34 @@ impl Bench {
         records
     }
 
-    fn merge(&self, plan: &Plan, version: &Version, snapshots: &[SeqNo], quota: u64) -> (Outcome, MergeJob) {
+    /// Merges for so many lanes, whose steps take turns as dice say. What was made, the files that were written, and how many spans there were.
+    fn merge(
+        &self,
+        rng: &mut Rng,
+        (plan, version): (&Plan, &Version),
+        lanes: u32,
+        snapshots: &[SeqNo],
+        quota: u64,
+    ) -> (Outcome, Vec<SstId>, usize) {
         let handle = |meta: &Arc<FileMeta>| self.tables.handle(Arc::clone(meta));
-        let mut job = MergeJob::new(plan, version, snapshots.to_vec(), self.options, CTX, &self.meter, handle);
-        self.with_cx(|cx| {
-            loop {
-                match job.step(cx, quota).unwrap() {
+        let open = |meta: &Arc<FileMeta>| handle(meta).scan(0, CTX, &self.meter).map(|scan| Arc::clone(scan.table()));
+        let spans = Span::divide(plan, lanes, open).unwrap();
+        let job =
+            |span| MergeJob::new((plan, span), version, snapshots.to_vec(), self.options, CTX, &self.meter, handle);
+        let mut jobs: Vec<(MergeJob, Option<Outcome>)> = spans.into_iter().map(|span| (job(span), None)).collect();
+        while jobs.iter().any(|(_, outcome)| outcome.is_none()) {
+            let at = to_usize(rng.below(to_u64(jobs.len())));
+            let (job, outcome) = &mut jobs[at];
+            if outcome.is_none() {
+                match self.with_cx(|cx| job.step(cx, quota)).unwrap() {
                     MergeStep::More => {}
                     MergeStep::Part(_) => unreachable!("nothing is released"),
-                    MergeStep::Done(outcome) => return (outcome, job),
+                    MergeStep::Done(done) => *outcome = Some(done),
                 }
             }
-        })
+        }
+        let (ids, spans) = (jobs.iter().flat_map(|(job, _)| job.ids()).copied().collect(), jobs.len());
+        (jobs.into_iter().filter_map(|(_, outcome)| outcome).sum(), ids, spans)
     }
 }
 
@@ -175,9 +192,9 @@ fn plan(rng: &mut Rng, version: &Version, reuse: Reuse) -> Plan {
 }
 
 #[test]
-fn a_merge_that_links_leaves_the_records_that_one_that_copies_leaves() {
+fn a_merge_that_links_or_is_shared_leaves_the_records_that_one_that_copies_leaves() {
     let mut rng = Rng::new(17);
-    let (mut linked, mut files, mut slices_in, mut with_tombstones, mut dropped) = (0, 0, 0, 0, 0);
+    let (mut linked, mut files, mut slices_in, mut with_tombstones, mut dropped, mut shared) = (0, 0, 0, 0, 0, 0);
     for round in 0..250 {
         let bench = Bench::new(&mut rng);
         let mut version = Version::empty();
@@ -206,15 +223,20 @@ fn a_merge_that_links_leaves_the_records_that_one_that_copies_leaves() {
             let copied = Plan { reuse: Reuse::Never, ..stitched.clone() };
             let quota = rng.between(1, 5000);
             slices_in += stitched.files().filter(|file| file.table() != file.id).count();
-            let (expected, _) = bench.merge(&copied, &version, &snapshots, quota);
-            let (outcome, job) = bench.merge(&stitched, &version, &snapshots, quota);
+            let lanes = 1 + u32::try_from(rng.below(4)).unwrap();
+            let (expected, ..) = bench.merge(&mut rng, (&copied, &version), 1, &snapshots, quota);
+            let (outcome, ids, _) = bench.merge(&mut rng, (&stitched, &version), lanes, &snapshots, quota);
+            let (divided, _, spans) = bench.merge(&mut rng, (&copied, &version), lanes, &snapshots, quota);
+            shared += usize::from(spans > 1);
             let what = format!("round {round}, merge {merge}");
             assert!(bench.read(&outcome.files) == bench.read(&expected.files), "{what}");
+            assert!(bench.read(&divided.files) == bench.read(&expected.files), "{what}");
+            assert_eq!(divided.counts, expected.counts, "{what}");
             let drops = |outcome: &Outcome| (outcome.counts.dropped_versions, outcome.counts.dropped_tombstones);
             assert_eq!(drops(&outcome), drops(&expected), "{what}");
             dropped += drops(&outcome).1;
             // What was linked was not written, and what was written is there.
-            let link = |file: &&Arc<FileMeta>| !job.ids().contains(&file.id);
+            let link = |file: &&Arc<FileMeta>| !ids.contains(&file.id);
             let links: Vec<_> = outcome.files.iter().filter(link).collect();
             assert_eq!(links.len(), to_usize(outcome.linked.files), "{what}");
             assert_eq!(links.iter().map(|file| file.bytes).sum::<u64>(), outcome.linked.bytes, "{what}");
@@ -223,7 +245,8 @@ fn a_merge_that_links_leaves_the_records_that_one_that_copies_leaves() {
             assert!(links.iter().all(|file| file.bytes + 200 >= stitch.min_bytes(0)), "{what}: {links:?}");
             for border in &stitched.borders {
                 let across = |file: &Arc<FileMeta>| file.smallest < *border && *border <= file.largest;
-                assert!(!outcome.files.iter().any(across), "{what}: a file across {border:?}");
+                let files = || outcome.files.iter().chain(&divided.files);
+                assert!(!files().any(across), "{what}: a file across {border:?}");
             }
             if stitched.cut.grandparent_bytes > 0 {
                 let below = |file: &FileMeta| {
@@ -246,5 +269,6 @@ fn a_merge_that_links_leaves_the_records_that_one_that_copies_leaves() {
         }
     }
     assert!(linked > 20_000 && files > 500 && slices_in > 500, "{linked} records in {files} links, {slices_in} slices");
+    assert!(shared > 300, "{shared} merges were shared");
     assert!(with_tombstones > 20 && dropped > 200, "{with_tombstones} links with tombstones, {dropped} dropped");
 }
