@@ -62,7 +62,7 @@ pub(crate) struct Common {
     /// RocksDB's own default is 2
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(2..))]
     memtables: u8,
-    /// Background threads
+    /// Background threads; all but one of them merge
     #[arg(long, default_value_t = 2)]
     threads: u8,
     /// Options of Siltstone that replace the budget's, as TOML: 'compaction_threads = 2'
